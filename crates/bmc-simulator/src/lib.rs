@@ -1,0 +1,1 @@
+//! A Redfish service that behaves like a fleet of BMCs.

@@ -1,0 +1,1 @@
+//! Takes a physical server out of service and gives it back exactly as it was.

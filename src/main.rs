@@ -1,0 +1,2 @@
+//! The provider binary.
+fn main() {}
