@@ -1,1 +1,2 @@
+//! Build steps; the wire adds its protocol files here.
 fn main() {}

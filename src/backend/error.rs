@@ -1,0 +1,100 @@
+//! What can go wrong between us and a machine.
+
+use std::time::Duration;
+
+/// A failed request to a machine. Messages name no credential and echo no request body.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// The name is not in the configuration.
+    #[error("no server named {server:?} is configured; configured are: {known}")]
+    UnknownServer {
+        /// The name that was asked for.
+        server: String,
+        /// The configured names, shortened for people.
+        known: String,
+    },
+    /// Nothing of the request reached the machine.
+    #[error("{address}: {cause}")]
+    Unreachable {
+        /// Where it was tried, without credentials.
+        address: String,
+        /// Why, for example `connection refused` or `no answer within 10s`.
+        cause: String,
+    },
+    /// A change was sent and no reply came: it may have been applied. Observe before anything else.
+    #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
+    ReplyLost {
+        /// Where it was sent, without credentials.
+        address: String,
+        /// Method and path.
+        request: String,
+        /// Why.
+        cause: String,
+    },
+    /// The machine's certificate was not the expected one, or is signed by nobody we were told to trust.
+    #[error("{address}: {cause}")]
+    Untrusted {
+        /// Where it was tried.
+        address: String,
+        /// What is wrong with the certificate and what to do.
+        cause: String,
+    },
+    /// User name or password were refused. Tried once, so that no account is locked out.
+    #[error("{address}: the BMC refused the credentials ({message})")]
+    Unauthorized {
+        /// Where it was tried.
+        address: String,
+        /// What the BMC said.
+        message: String,
+    },
+    /// The machine understood and said no.
+    #[error("{address}: {request} was answered with {status}: {message}")]
+    Rejected {
+        /// Where it was sent, without credentials.
+        address: String,
+        /// Method and path.
+        request: String,
+        /// HTTP status.
+        status: u16,
+        /// The machine's own words: Redfish extended information with its message id and resolution.
+        message: String,
+        /// How long the machine asked us to wait, when it did.
+        retry_after: Option<Duration>,
+        /// Whether the same request may be accepted later (for example 503, or 409 while in POST).
+        transient: bool,
+    },
+    /// The machine cannot do that at all.
+    #[error("{address}: {what}")]
+    Unsupported {
+        /// Where it was tried.
+        address: String,
+        /// What it lacks.
+        what: String,
+    },
+    /// What came back is not what the protocol says.
+    #[error("{address}: {what}")]
+    Protocol {
+        /// Where it came from.
+        address: String,
+        /// What was wrong with it.
+        what: String,
+    },
+}
+
+impl BackendError {
+    /// Whether the change may have been applied although no reply came.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::ReplyLost { .. })
+    }
+
+    /// Whether asking again later can help without anybody's doing.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::ReplyLost { .. } => true,
+            Self::Rejected { transient, .. } => *transient,
+            _ => false,
+        }
+    }
+}

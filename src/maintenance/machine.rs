@@ -1,0 +1,229 @@
+//! What a machine is seen to be, and what it can be told: the words shared by rules and backends.
+//!
+//! Values that a BMC gave are kept in its own spelling, because they are given back to it unchanged.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a system runs. Redfish `ComputerSystem.PowerState` (DSP2046 Resource.PowerState).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PowerState {
+    /// Powered on.
+    On,
+    /// Powered off; auxiliary power may be present.
+    Off,
+    /// Between off and on.
+    PoweringOn,
+    /// Between on and off.
+    PoweringOff,
+    /// Powered but not executing.
+    Paused,
+    /// The machine does not say.
+    Unknown,
+}
+
+impl PowerState {
+    /// What the machine settles in when nobody intervenes; `None` when it does not say.
+    #[must_use]
+    pub fn settled(self) -> Option<PowerTarget> {
+        match self {
+            Self::On | Self::PoweringOn | Self::Paused => Some(PowerTarget::On),
+            Self::Off | Self::PoweringOff => Some(PowerTarget::Off),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl fmt::Display for PowerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The power that somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PowerTarget {
+    /// Running.
+    On,
+    /// Switched off.
+    Off,
+}
+
+impl fmt::Display for PowerTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Ways to change power. Redfish `Resource.ResetType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ResetType {
+    /// Switch on.
+    On,
+    /// Ask the operating system to shut down.
+    GracefulShutdown,
+    /// Cut the power without asking.
+    ForceOff,
+    /// Ask the operating system to restart.
+    GracefulRestart,
+    /// Restart without asking.
+    ForceRestart,
+    /// Cut the power and give it again.
+    PowerCycle,
+    /// Non-maskable interrupt.
+    Nmi,
+}
+
+impl fmt::Display for ResetType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Firmware interface used for a boot. Redfish `Boot.BootSourceOverrideMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BootMode {
+    /// UEFI.
+    #[serde(rename = "UEFI")]
+    Uefi,
+    /// BIOS.
+    Legacy,
+}
+
+impl BootMode {
+    /// Redfish's spelling.
+    #[must_use]
+    pub fn as_redfish(self) -> &'static str {
+        match self {
+            Self::Uefi => "UEFI",
+            Self::Legacy => "Legacy",
+        }
+    }
+}
+
+/// A boot override as the BMC lists it. A property that it does not list, or lists as null, is `None`.
+/// Redfish `ComputerSystem.Boot` (DSP2046).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BootOverride {
+    /// `BootSourceOverrideEnabled`: `Disabled`, `Once` or `Continuous`.
+    pub enabled: Option<String>,
+    /// `BootSourceOverrideTarget`, for example `None`, `Pxe`, `Cd`, `Hdd`, `UefiHttp`.
+    pub target: Option<String>,
+    /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
+    pub mode: Option<String>,
+    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole.
+    pub http_boot_uri: Option<String>,
+}
+
+impl BootOverride {
+    /// Whether the firmware's own order decides, whatever target is still listed.
+    #[must_use]
+    pub fn is_disabled(&self) -> bool {
+        self.enabled.as_deref() == Some("Disabled")
+            || (self.enabled.is_none() && matches!(self.target.as_deref(), None | Some("None")))
+    }
+}
+
+impl fmt::Display for BootOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.enabled.as_deref(), self.target.as_deref()) {
+            (None, None) => write!(f, "none"),
+            (Some("Disabled"), _) => write!(f, "Disabled"),
+            (enabled, target) => write!(
+                f,
+                "{} {}",
+                target.unwrap_or("target unknown"),
+                enabled.unwrap_or("enabled unknown")
+            ),
+        }
+    }
+}
+
+/// One virtual drive of a BMC and what is in it. Redfish `VirtualMedia`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MediaSlot {
+    /// The drive's name for this machine: its resource path on the BMC.
+    pub slot: String,
+    /// What the drive can be, for example `CD`, `DVD`, `USBStick`.
+    pub media_types: Vec<String>,
+    /// The image's address, while one is inserted.
+    pub image: Option<String>,
+    /// Whether an image is inserted.
+    pub inserted: bool,
+    /// Whether the system may not write to it, where the BMC says so.
+    pub write_protected: Option<bool>,
+}
+
+impl MediaSlot {
+    /// What is in the drive, if anything.
+    #[must_use]
+    pub fn content(&self) -> Option<&str> {
+        if self.inserted {
+            self.image.as_deref().or(Some(""))
+        } else {
+            None
+        }
+    }
+
+    /// Whether a system sees this drive as an optical one.
+    #[must_use]
+    pub fn is_optical(&self) -> bool {
+        self.media_types
+            .iter()
+            .any(|kind| kind == "CD" || kind == "DVD")
+    }
+}
+
+/// A machine as one read shows it. Reading it takes one request to a BMC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineView {
+    /// Whether it runs.
+    pub power: PowerState,
+    /// `BootProgress.LastState`, where the BMC tells (Redfish ComputerSystem v1.13 or newer).
+    pub boot_progress: Option<String>,
+    /// The boot override, where the BMC has one.
+    pub boot: Option<BootOverride>,
+    /// `Status.Health`, where the BMC tells.
+    pub health: Option<String>,
+    /// Maker, model and serial number as the BMC tells, for people.
+    pub description: MachineDescription,
+}
+
+/// What a machine says it is, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineDescription {
+    /// Redfish `ComputerSystem.Manufacturer`.
+    pub manufacturer: Option<String>,
+    /// Redfish `ComputerSystem.Model`.
+    pub model: Option<String>,
+    /// Redfish `ComputerSystem.SerialNumber`.
+    pub serial_number: Option<String>,
+    /// Redfish `ComputerSystem.HostName`.
+    pub host_name: Option<String>,
+}
+
+/// What a machine can be told to do. A capability that is missing is an error at plan, never a surprise at apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Accepted power changes.
+    pub resets: Vec<ResetType>,
+    /// Accepted boot override targets in the BMC's spelling; empty when it has no override at all.
+    pub boot_targets: Vec<String>,
+    /// Accepted values of `BootSourceOverrideEnabled`; empty when the BMC does not list them.
+    pub boot_enabled: Vec<String>,
+    /// Accepted boot modes in the BMC's spelling; empty when it does not list the mode.
+    pub boot_modes: Vec<String>,
+    /// Whether `HttpBootUri` can be set.
+    pub http_boot_uri: bool,
+    /// Whether it has a virtual drive.
+    pub virtual_media: bool,
+}
+
+impl Capabilities {
+    /// Whether `reset` is accepted.
+    #[must_use]
+    pub fn can(&self, reset: ResetType) -> bool {
+        self.resets.contains(&reset)
+    }
+}

@@ -1,0 +1,3 @@
+//! The rules of a maintenance: pure, without I/O and without a clock.
+
+pub mod machine;
