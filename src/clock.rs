@@ -29,9 +29,7 @@ pub struct SystemClock {
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self {
-            started: Instant::now(),
-        }
+        Self { started: Instant::now() }
     }
 }
 
@@ -62,10 +60,7 @@ impl SimulatedClock {
     /// A clock that says `start` now.
     #[must_use]
     pub fn starting_at(start: Timestamp) -> Self {
-        Self {
-            start,
-            started: Instant::now(),
-        }
+        Self { start, started: Instant::now() }
     }
 }
 

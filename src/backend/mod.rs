@@ -77,11 +77,7 @@ pub trait PowerControl {
 pub trait BootControl {
     /// Makes the boot override equal to `wanted` in every property that `wanted` names and that differs now; other
     /// properties are not sent. `clear_http_boot_uri` says that a listed `HttpBootUri` is to be emptied.
-    async fn set_boot_override(
-        &self,
-        wanted: &BootOverride,
-        clear_http_boot_uri: bool,
-    ) -> Result<(), BackendError>;
+    async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError>;
 }
 
 /// Virtual media.
@@ -91,12 +87,7 @@ pub trait MediaControl {
     async fn media(&self) -> Result<Vec<MediaSlot>, BackendError>;
 
     /// Inserts the image at `image` into the drive `slot`.
-    async fn insert_medium(
-        &self,
-        slot: &str,
-        image: &str,
-        write_protected: bool,
-    ) -> Result<(), BackendError>;
+    async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError>;
 
     /// Empties the drive `slot`.
     async fn eject_medium(&self, slot: &str) -> Result<(), BackendError>;

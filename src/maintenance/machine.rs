@@ -130,12 +130,9 @@ impl fmt::Display for BootOverride {
         match (self.enabled.as_deref(), self.target.as_deref()) {
             (None, None) => write!(f, "none"),
             (Some("Disabled"), _) => write!(f, "Disabled"),
-            (enabled, target) => write!(
-                f,
-                "{} {}",
-                target.unwrap_or("target unknown"),
-                enabled.unwrap_or("enabled unknown")
-            ),
+            (enabled, target) => {
+                write!(f, "{} {}", target.unwrap_or("target unknown"), enabled.unwrap_or("enabled unknown"))
+            }
         }
     }
 }
@@ -159,19 +156,13 @@ impl MediaSlot {
     /// What is in the drive, if anything.
     #[must_use]
     pub fn content(&self) -> Option<&str> {
-        if self.inserted {
-            self.image.as_deref().or(Some(""))
-        } else {
-            None
-        }
+        if self.inserted { self.image.as_deref().or(Some("")) } else { None }
     }
 
     /// Whether a system sees this drive as an optical one.
     #[must_use]
     pub fn is_optical(&self) -> bool {
-        self.media_types
-            .iter()
-            .any(|kind| kind == "CD" || kind == "DVD")
+        self.media_types.iter().any(|kind| kind == "CD" || kind == "DVD")
     }
 }
 

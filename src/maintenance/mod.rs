@@ -1,3 +1,16 @@
 //! The rules of a maintenance: pure, without I/O and without a clock.
+//!
+//! [`decide`] says what a process does next; [`lock`] holds the transitions that stores apply atomically; [`queue`] says
+//! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
+pub mod decide;
+pub mod ids;
+pub mod lock;
 pub mod machine;
+pub mod power;
+pub mod prepare;
+pub mod queue;
+pub mod restore;
+pub mod spec;
+pub mod state;
+pub mod step;

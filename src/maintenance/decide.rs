@@ -1,0 +1,298 @@
+//! `decide`: what a process that is attached to a record does next. Pure and total: every state, every fact and every
+//! wish has exactly one answer, and every wait names what would end it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    ids::{Generation, Uid},
+    lock::{Leases, ServerLock},
+    power::{Limits, Need, Verdict},
+    prepare::{self, Facts},
+    queue::{Turn, WaitReason, turn},
+    restore,
+    spec::{CompleteWhen, WaitFor},
+    state::{Ending, Maintenance, Phase, Progress},
+    step::{Action, Step},
+};
+
+/// What the process is there for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Get the server and go as far as asked.
+    Hold(WaitFor),
+    /// Give it back.
+    Release(Ending),
+}
+
+/// What the process wants and how long it may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// What for.
+    pub goal: Goal,
+    /// Somebody asked the process to stop.
+    pub stop: bool,
+    /// Its time limit passed.
+    pub timed_out: bool,
+}
+
+/// Everything `decide` looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// What the store knows about the machine's lock key.
+    pub lock: &'a ServerLock,
+    /// Who is alive.
+    pub leases: &'a Leases,
+    /// The store's time.
+    pub now: Timestamp,
+    /// The record that is driven.
+    pub uid: &'a Uid,
+    /// The right to drive it.
+    pub generation: Generation,
+    /// What is wanted.
+    pub intent: &'a Intent,
+    /// What was seen since the last change.
+    pub facts: &'a Facts,
+    /// How long things may take.
+    pub limits: &'a Limits,
+    /// After how long a waiter gains one step of priority.
+    pub aging: Duration,
+}
+
+/// What is done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing, until something changes.
+    Wait {
+        /// Why, for people.
+        reason: String,
+        /// Whether the machine (or a URL) must be looked at again and again, because it does not call us.
+        poll: bool,
+        /// When the answer may change by itself.
+        wake: Option<Timestamp>,
+    },
+    /// Read facts.
+    Look(Need),
+    /// One call to the outside, recorded before and after.
+    Act(Action),
+    /// One change of the record, and nothing else.
+    Change(Change),
+    /// The process is done.
+    Finished(Finish),
+}
+
+/// A change of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Take the slot, or the turn to act under a hold, and go on in this phase.
+    Admit(Phase),
+    /// Give an overdue holder's server back for it.
+    Reclaim(Uid),
+    /// Leave the queue.
+    Withdraw,
+    /// Replace the progress of the phase.
+    Progress(Progress),
+    /// The server is prepared.
+    Prepared,
+    /// Begin to give it back.
+    BeginRelease(Ending),
+    /// Giving back cannot go on.
+    Stuck(String),
+    /// It is over.
+    Finish(Phase),
+}
+
+/// Why the process is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The state that was asked for is reached.
+    Reached,
+    /// The record is over; it tells how.
+    Over,
+    /// Left the queue.
+    Withdrawn,
+    /// The time limit passed while waiting for the server.
+    TimedOut(String),
+    /// Stopped; the record tells how far it got.
+    Interrupted,
+    /// Giving back could not be finished; the slot is held.
+    Stuck(String),
+    /// Somebody else has the record now, or it is gone.
+    Lost,
+}
+
+/// What to do next.
+#[must_use]
+pub fn decide(at: &Situation<'_>) -> Decision {
+    let Some(record) = at.lock.get(at.uid) else {
+        return Decision::Finished(Finish::Lost);
+    };
+    let attached = record.attachment.as_ref().is_some_and(|a| a.generation == at.generation);
+    if !attached {
+        return Decision::Finished(Finish::Lost);
+    }
+    match &record.phase {
+        Phase::Pending => pending(at, record),
+        Phase::Preparing(progress) => preparing(at, record, progress),
+        Phase::InMaintenance { .. } => in_maintenance(at, record),
+        Phase::Releasing { progress, ending, .. } => releasing(at, record, progress, ending),
+        Phase::Completed { .. } | Phase::Failed { .. } => Decision::Finished(Finish::Over),
+    }
+}
+
+fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
+        return Decision::Change(Change::Withdraw);
+    }
+    match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
+        Turn::Yours => {
+            let progress = Progress::new(prepare::steps(&record.spec), at.now);
+            Decision::Change(Change::Admit(Phase::Preparing(progress)))
+        }
+        Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
+        Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
+        Turn::Wait { reason, wake } => waiting(&reason, wake),
+    }
+}
+
+fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision {
+    Decision::Wait { reason: reason.to_string(), poll: false, wake }
+}
+
+/// Whether this record may touch the machine; otherwise what to do about it.
+fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+    if at.lock.may_act(at.uid, at.generation, at.leases, at.now) {
+        return None;
+    }
+    Some(match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
+        // The slot is ours but our lease is over: the engine renews it and asks again.
+        Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => Decision::Wait {
+            reason: "the lease is over and is being renewed".to_owned(),
+            poll: true,
+            wake: Some(at.now),
+        },
+        Turn::Yours => Decision::Change(Change::Admit(record.phase.clone())),
+        Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
+        Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
+        Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
+        Turn::Wait { reason, wake } => waiting(&reason, wake),
+    })
+}
+
+fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Decision {
+    if at.intent.stop {
+        return Decision::Finished(Finish::Interrupted);
+    }
+    if let Some(decision) = take_turn(at, record) {
+        return decision;
+    }
+    if let Goal::Release(ending) = &at.intent.goal {
+        return Decision::Change(Change::BeginRelease(ending.clone()));
+    }
+    let Some(step) = progress.step() else {
+        return Decision::Change(Change::Prepared);
+    };
+    if at.intent.timed_out {
+        let cause = format!("timeouts.create ended at step {}", progress.text());
+        return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
+    }
+    let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);
+    match verdict {
+        Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(format!("{step}: {cause}")))),
+        verdict => perform(at, "preparing", progress, step, verdict),
+    }
+}
+
+fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    if let Goal::Release(ending) = &at.intent.goal {
+        if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {
+            if at.intent.stop {
+                return Decision::Finished(Finish::Interrupted);
+            }
+            let reason = format!("waiting until {} is done with this server", actor.id);
+            if at.intent.timed_out {
+                return Decision::Finished(Finish::TimedOut(reason));
+            }
+            let wake = actor.attachment.as_ref().and_then(|a| at.leases.until(a));
+            return Decision::Wait { reason, poll: false, wake };
+        }
+        return Decision::Change(Change::BeginRelease(ending.clone()));
+    }
+    let (Goal::Hold(WaitFor::Completed), Some(condition)) = (&at.intent.goal, &record.spec.complete_when) else {
+        return Decision::Finished(Finish::Reached);
+    };
+    if at.intent.stop {
+        return Decision::Finished(Finish::Interrupted);
+    }
+    let (said, by) = match condition {
+        CompleteWhen::PowerState(wanted) => match &at.facts.machine {
+            None => return Decision::Look(Need::Machine),
+            Some(machine) if machine.power.settled() == Some(*wanted) => (Ok(()), format!("power {wanted}")),
+            Some(machine) => (Err(format!("power is {}, {wanted} ends it", machine.power)), String::new()),
+        },
+        CompleteWhen::Url(_) => match &at.facts.completion {
+            None => return Decision::Look(Need::Completion),
+            Some(said) => (said.clone(), "its URL".to_owned()),
+        },
+    };
+    match said {
+        Ok(()) => Decision::Change(Change::BeginRelease(Ending::CompletedBy(by))),
+        Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
+        Err(reason) => Decision::Wait { reason: format!("in maintenance: {reason}"), poll: true, wake: None },
+    }
+}
+
+fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, ending: &Ending) -> Decision {
+    if at.intent.stop {
+        return Decision::Finished(Finish::Interrupted);
+    }
+    if let Some(decision) = take_turn(at, record) {
+        return decision;
+    }
+    let Some(step) = progress.step() else {
+        let over = match ending {
+            Ending::Failed(cause) => Phase::Failed { at: at.now, cause: cause.clone() },
+            ending => Phase::Completed { at: at.now, ending: ending.clone() },
+        };
+        return Decision::Change(Change::Finish(over));
+    };
+    if at.intent.timed_out {
+        return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
+    }
+    match restore::judge(step, record, progress, at.facts, at.limits, at.now) {
+        Verdict::Fail(cause) => Decision::Change(Change::Stuck(format!("{step}: {cause}"))),
+        verdict => perform(at, "releasing", progress, step, verdict),
+    }
+}
+
+/// Turns a step's verdict into a decision. `Fail` was handled by the caller.
+fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, verdict: Verdict) -> Decision {
+    match verdict {
+        Verdict::Act(action) => Decision::Act(action),
+        Verdict::Look(need) => Decision::Look(need),
+        Verdict::Wait { why, until } => {
+            Decision::Wait { reason: format!("{phase} {}: {why}", progress.text()), poll: true, wake: until }
+        }
+        Verdict::Done => Decision::Change(Change::Progress(Progress {
+            current: progress.current + 1,
+            attempts: Vec::new(),
+            since: at.now,
+            ..progress.clone()
+        })),
+        Verdict::Again if progress.restarts < 2 => {
+            let back = progress.steps.iter().position(|s| *s == Step::SwitchOff).unwrap_or(progress.current);
+            Decision::Change(Change::Progress(Progress {
+                current: back,
+                attempts: Vec::new(),
+                since: at.now,
+                restarts: progress.restarts + 1,
+                ..progress.clone()
+            }))
+        }
+        Verdict::Again => Decision::Change(Change::BeginRelease(Ending::Failed(format!(
+            "{step}: somebody else keeps switching the machine on while it is prepared"
+        )))),
+        Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(cause))),
+    }
+}

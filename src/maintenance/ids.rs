@@ -1,0 +1,205 @@
+//! Names: of a maintenance, of a lock, of a process.
+
+use std::{fmt, str::FromStr};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Why a name was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Nothing was given.
+    #[error("must not be empty")]
+    Empty,
+    /// Longer than 253 characters.
+    #[error("is {0} characters long; at most 253 are possible")]
+    TooLong(usize),
+    /// A character that a path or a Kubernetes name could not hold.
+    #[error(
+        "contains {0:?}; letters, digits, '-', '_' and '.' are possible, and the first and last must be a letter or digit"
+    )]
+    Character(char),
+    /// Not of the form `namespace/name`.
+    #[error("must have the form NAMESPACE/NAME")]
+    Form,
+}
+
+/// Checks one part of a maintenance's name.
+pub fn check_name(name: &str) -> Result<(), IdError> {
+    if name.is_empty() {
+        return Err(IdError::Empty);
+    }
+    if name.len() > 253 {
+        return Err(IdError::TooLong(name.chars().count()));
+    }
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if let Some(bad) = name.chars().find(|c| !inner(*c)) {
+        return Err(IdError::Character(bad));
+    }
+    for edge in [name.chars().next(), name.chars().next_back()] {
+        if let Some(c) = edge.filter(|c| !c.is_ascii_alphanumeric()) {
+            return Err(IdError::Character(c));
+        }
+    }
+    Ok(())
+}
+
+/// `namespace/name`: how a maintenance is found again without a state file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct MaintenanceId {
+    namespace: String,
+    name: String,
+}
+
+impl MaintenanceId {
+    /// A checked id.
+    pub fn new(namespace: &str, name: &str) -> Result<Self, IdError> {
+        check_name(namespace)?;
+        check_name(name)?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// The first part.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The second part.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for MaintenanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for MaintenanceId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let (namespace, name) = text.split_once('/').ok_or(IdError::Form)?;
+        if name.contains('/') {
+            return Err(IdError::Form);
+        }
+        Self::new(namespace, name)
+    }
+}
+
+impl From<MaintenanceId> for String {
+    fn from(id: MaintenanceId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for MaintenanceId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+/// The hardware identity of one machine: what a slot is kept for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LockKey(pub String);
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One incarnation of a maintenance: a UUID that is never used again, also not under the same `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Uid(pub String);
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The fencing token: grows with every attachment to a lock key, is never reset, also not by release.
+pub type Generation = u64;
+
+/// One process: a UUID made at its start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunnerId(pub String);
+
+/// Who runs a process, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runner {
+    /// The process.
+    pub id: RunnerId,
+    /// The user's name on that host.
+    pub user: String,
+    /// The host's name.
+    pub host: String,
+    /// The process number on that host.
+    pub pid: u32,
+    /// The CI run, for example `ci-4711`, when one was detected or given.
+    pub run: Option<String>,
+    /// Where the CI run is seen.
+    pub url: Option<String>,
+    /// The commit of the configuration.
+    pub commit: Option<String>,
+}
+
+impl fmt::Display for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.run, &self.url) {
+            (Some(run), Some(url)) => write!(f, "run {run} by {}, {url}", self.user),
+            (Some(run), None) => write!(f, "run {run} by {}", self.user),
+            _ => write!(f, "{} on {} (process {})", self.user, self.host, self.pid),
+        }
+    }
+}
+
+/// The right to act on one record, taken at a generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Whose.
+    pub runner: Runner,
+    /// The fencing token it was taken with.
+    pub generation: Generation,
+    /// When, on the store's clock.
+    pub since: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_back_from_its_text() {
+        let id: MaintenanceId = "ops/bios-2.19_a".parse().unwrap();
+        assert_eq!(id, MaintenanceId::new("ops", "bios-2.19_a").unwrap());
+        assert_eq!(id.to_string(), "ops/bios-2.19_a");
+    }
+
+    #[test]
+    fn names_that_a_path_could_not_hold_are_refused() {
+        for (text, error) in [
+            ("", IdError::Form),
+            ("ops", IdError::Form),
+            ("a/b/c", IdError::Form),
+            ("/x", IdError::Empty),
+            ("ops/", IdError::Empty),
+            ("ops/a b", IdError::Character(' ')),
+            ("ops/-a", IdError::Character('-')),
+            ("ops/a'", IdError::Character('\'')),
+        ] {
+            assert_eq!(text.parse::<MaintenanceId>(), Err(error), "{text:?}");
+        }
+        assert!(matches!(MaintenanceId::new(&"x".repeat(254), "a"), Err(IdError::TooLong(254))));
+    }
+}

@@ -1,0 +1,265 @@
+//! How a server is brought to a power state: graceful, then forced after a deadline; judged by what is seen.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    machine::{Capabilities, MachineView, PowerState, PowerTarget, ResetType},
+    queue::shown_time,
+    step::{Action, Attempt, Reply},
+};
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long an operating system may take to shut down before the power is cut.
+    pub graceful_shutdown: Duration,
+    /// How long a power change may take after the machine was told without asking its operating system.
+    pub power_change: Duration,
+    /// How long boot progress is waited for after the power is on, where the machine shows it.
+    pub boot_progress: Duration,
+    /// How long a boot or media change may take to be shown after it was accepted.
+    pub settle: Duration,
+    /// How often a call that may be accepted later is made.
+    pub attempts: usize,
+    /// How long to wait between two such calls.
+    pub retry_pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            graceful_shutdown: Duration::from_secs(150),
+            power_change: Duration::from_mins(2),
+            boot_progress: Duration::from_mins(1),
+            settle: Duration::from_secs(30),
+            attempts: 5,
+            retry_pause: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a step needs next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: what it is for is seen.
+    Done,
+    /// A call.
+    Act(Action),
+    /// Time.
+    Wait {
+        /// What is waited for, for people.
+        why: String,
+        /// When the answer changes by itself.
+        until: Option<Timestamp>,
+    },
+    /// Facts that were not read yet.
+    Look(Need),
+    /// The machine was changed by somebody else meanwhile: begin again at the switch-off.
+    Again,
+    /// It cannot be done.
+    Fail(String),
+}
+
+/// Facts that a rule wants read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Power, boot progress and boot override.
+    Machine,
+    /// The virtual drives.
+    Media,
+    /// What the machine can be told.
+    Capabilities,
+    /// The image: reachable, and the one that was meant.
+    Image,
+    /// The external preparer's word.
+    Preparer,
+    /// Whether the URL of `complete_when` answers as agreed.
+    Completion,
+}
+
+/// `at + duration`, or the end of time.
+#[must_use]
+pub fn after(at: Timestamp, duration: Duration) -> Timestamp {
+    SignedDuration::try_from(duration).ok().and_then(|duration| at.checked_add(duration).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// The attempts at one action, oldest first.
+fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> impl Iterator<Item = &'a Attempt> {
+    attempts.iter().filter(move |attempt| attempt.action == *action)
+}
+
+/// What to do about a call whose effect is not seen (yet): make it, wait for its effect, or give up.
+///
+/// A call without a reply is not repeated blindly: a reset is given as long to show its effect as an accepted one; a
+/// boot or media change is seen at once or was not applied. `effect_within` is how long the effect may take.
+#[must_use]
+pub fn pursue(
+    action: Action,
+    attempts: &[Attempt],
+    effect_within: Duration,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let made = attempts_at(attempts, &action).count();
+    let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
+    let (wait, why, tries) = match &last.reply {
+        Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.at)), 1),
+        Reply::Unknown if matches!(action, Action::Reset(_)) => {
+            (effect_within, format!("sent at {} without a reply", shown_time(last.at)), 2)
+        }
+        Reply::Unknown => {
+            (limits.retry_pause, format!("sent at {} without a reply", shown_time(last.at)), limits.attempts)
+        }
+        Reply::Refused { message, transient: true } => {
+            (limits.retry_pause, format!("refused: {message}"), limits.attempts)
+        }
+        Reply::Refused { message, transient: false } => {
+            return Verdict::Fail(format!("{action} was refused: {message}"));
+        }
+    };
+    let until = after(last.at, wait);
+    if now < until {
+        return Verdict::Wait { why: format!("{action} was {why}"), until: Some(until) };
+    }
+    if made < tries {
+        return Verdict::Act(action);
+    }
+    let effect = if matches!(last.reply, Reply::Refused { .. }) {
+        format!(" (tried {made} times)")
+    } else {
+        format!(" and had no effect by {}", shown_time(until))
+    };
+    Verdict::Fail(format!("{action} was {why}{effect}"))
+}
+
+/// What brings the machine to `Off`.
+#[must_use]
+pub fn switch_off(
+    machine: &MachineView,
+    capabilities: &Capabilities,
+    attempts: &[Attempt],
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    if machine.power == PowerState::Off {
+        return Verdict::Done;
+    }
+    let graceful = Action::Reset(ResetType::GracefulShutdown);
+    let forced = Action::Reset(ResetType::ForceOff);
+    let forced_before = attempts_at(attempts, &forced).next().is_some();
+    if !forced_before && capabilities.can(ResetType::GracefulShutdown) {
+        match attempts_at(attempts, &graceful).last() {
+            None => return Verdict::Act(graceful),
+            Some(attempt) if !matches!(attempt.reply, Reply::Refused { .. }) => {
+                let until = after(attempt.at, limits.graceful_shutdown);
+                if now < until {
+                    return Verdict::Wait {
+                        why: format!("graceful, forced at {}", shown_time(until)),
+                        until: Some(until),
+                    };
+                }
+            }
+            // An operating system that cannot be asked is not asked twice.
+            Some(_) => {}
+        }
+    }
+    if !capabilities.can(ResetType::ForceOff) {
+        return Verdict::Fail(format!(
+            "the power state is still {}, and the machine does not accept ForceOff",
+            machine.power
+        ));
+    }
+    let verdict = pursue(forced, attempts, limits.power_change, limits, now);
+    explain(verdict, machine, attempts)
+}
+
+/// What brings the machine to `On`, with proof: it was seen off before (`edge`), or was already on and may stay so.
+#[must_use]
+pub fn switch_on(
+    machine: &MachineView,
+    attempts: &[Attempt],
+    since: Timestamp,
+    edge: bool,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let on = Action::Reset(ResetType::On);
+    let started_by_us = attempts_at(attempts, &on).last();
+    match machine.power {
+        PowerState::On => {}
+        PowerState::PoweringOn => {
+            let until = after(started_by_us.map_or(since, |attempt| attempt.at), limits.power_change);
+            if now < until {
+                return Verdict::Wait { why: "it is powering on".to_owned(), until: Some(until) };
+            }
+            return Verdict::Fail(format!("it was still PoweringOn at {}", shown_time(until)));
+        }
+        PowerState::PoweringOff => {
+            let until = after(since, limits.graceful_shutdown);
+            if now < until {
+                return Verdict::Wait { why: "it is powering off first".to_owned(), until: Some(until) };
+            }
+            return Verdict::Fail(format!("it was still PoweringOff at {}", shown_time(until)));
+        }
+        PowerState::Off | PowerState::Paused | PowerState::Unknown => {
+            return explain(pursue(on, attempts, limits.power_change, limits, now), machine, attempts);
+        }
+    }
+    if edge && started_by_us.is_none() {
+        // It was off when this step's predecessors ended, and nobody of us started it.
+        return Verdict::Again;
+    }
+    let Some(started) = started_by_us else {
+        return Verdict::Done;
+    };
+    // Where the machine tells how far it has booted, power alone proves little.
+    let progressed = machine.boot_progress.as_deref().is_none_or(|state| state != "None");
+    let until = after(started.at, limits.power_change + limits.boot_progress);
+    if progressed || now >= until {
+        return Verdict::Done;
+    }
+    Verdict::Wait { why: "power is on, boot progress is still None".to_owned(), until: Some(until) }
+}
+
+/// Adds what was tried and what is seen to a failure.
+fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Verdict {
+    let Verdict::Fail(cause) = verdict else {
+        return verdict;
+    };
+    let mut story: Vec<String> = attempts
+        .iter()
+        .take(attempts.len().saturating_sub(1))
+        .map(|attempt| {
+            let reply = match &attempt.reply {
+                Reply::Unknown => "had no reply".to_owned(),
+                Reply::Accepted => "was accepted".to_owned(),
+                Reply::Refused { message, .. } => format!("was refused ({message})"),
+            };
+            format!("{} at {} {reply}", attempt.action, shown_time(attempt.at))
+        })
+        .collect();
+    story.dedup();
+    story.push(cause);
+    Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power))
+}
+
+/// What brings the machine to `target` when nothing about its boot was changed.
+#[must_use]
+#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+pub fn bring_to(
+    target: PowerTarget,
+    machine: &MachineView,
+    capabilities: &Capabilities,
+    attempts: &[Attempt],
+    since: Timestamp,
+    edge: bool,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    match target {
+        PowerTarget::Off => switch_off(machine, capabilities, attempts, limits, now),
+        PowerTarget::On => switch_on(machine, attempts, since, edge, limits, now),
+    }
+}

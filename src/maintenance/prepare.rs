@@ -1,0 +1,246 @@
+//! The rules of the steps from a free server to a prepared one.
+
+use jiff::Timestamp;
+
+use super::{
+    machine::{BootOverride, Capabilities, MachineView, MediaSlot},
+    power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
+    spec::{BootMethod, BootSpec, Spec},
+    state::{Maintenance, Progress},
+    step::{Action, Reply, Step},
+};
+use crate::maintenance::machine::PowerTarget;
+
+/// What a look at the outside brought. `None` is "not looked yet".
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The machine.
+    pub machine: Option<MachineView>,
+    /// Its virtual drives.
+    pub media: Option<Vec<MediaSlot>>,
+    /// What it can be told.
+    pub capabilities: Option<Capabilities>,
+    /// The image's check: `Err` tells what is wrong with it.
+    pub image: Option<Result<(), String>>,
+    /// The preparer's word: `Err` tells what it said instead.
+    pub preparer: Option<Result<(), String>>,
+    /// The word of `complete_when`'s URL.
+    pub completion: Option<Result<(), String>>,
+}
+
+/// The steps that a wish needs, in order.
+#[must_use]
+pub fn steps(spec: &Spec) -> Vec<Step> {
+    let mut steps = vec![Step::RecordPriorState];
+    if let Some(boot) = &spec.boot {
+        if boot.image.is_some() {
+            steps.push(Step::CheckImage);
+        }
+        if spec.server_power.is_some() {
+            steps.push(Step::SwitchOff);
+        }
+        if boot.method == BootMethod::VirtualMedia {
+            steps.push(Step::InsertMedium);
+        }
+        steps.push(Step::ConfigureBoot);
+        if boot.ready_when.is_some() {
+            steps.push(Step::AwaitReady);
+        }
+    }
+    if spec.server_power.is_some() {
+        steps.push(Step::ApplyPower);
+    }
+    steps
+}
+
+/// What the step under way needs next.
+#[must_use]
+pub fn judge(
+    step: Step,
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let attempts = &progress.attempts;
+    match step {
+        Step::RecordPriorState => match &record.prior {
+            Some(_) => Verdict::Done,
+            None => Verdict::Act(Action::Record),
+        },
+        Step::CheckImage => match &facts.image {
+            None => Verdict::Look(Need::Image),
+            Some(Ok(())) => Verdict::Done,
+            Some(Err(problem)) => Verdict::Fail(problem.clone()),
+        },
+        Step::SwitchOff => {
+            let Some(machine) = &facts.machine else {
+                return Verdict::Look(Need::Machine);
+            };
+            let Some(capabilities) = &facts.capabilities else {
+                return Verdict::Look(Need::Capabilities);
+            };
+            switch_off(machine, capabilities, attempts, limits, now)
+        }
+        Step::InsertMedium => insert_medium(record, progress, facts, limits, now),
+        Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
+        Step::AwaitReady => match &facts.preparer {
+            None => Verdict::Look(Need::Preparer),
+            Some(Ok(())) => Verdict::Done,
+            Some(Err(said)) => Verdict::Wait { why: said.clone(), until: None },
+        },
+        Step::ApplyPower => {
+            let Some(machine) = &facts.machine else {
+                return Verdict::Look(Need::Machine);
+            };
+            let Some(capabilities) = &facts.capabilities else {
+                return Verdict::Look(Need::Capabilities);
+            };
+            let Some(target) = record.spec.server_power else {
+                return Verdict::Done;
+            };
+            let edge = progress.steps.contains(&Step::SwitchOff);
+            bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now)
+        }
+        _ => Verdict::Fail(format!("{step} is no step of preparing")),
+    }
+}
+
+/// The override that a boot specification means.
+#[must_use]
+pub fn wanted_override(boot: &BootSpec) -> BootOverride {
+    BootOverride {
+        enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
+        target: Some(boot.method.redfish_target().to_owned()),
+        mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
+        http_boot_uri: if boot.method == BootMethod::Http { boot.image.clone() } else { None },
+    }
+}
+
+fn configure_boot(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(boot) = &record.spec.boot else {
+        return Verdict::Done;
+    };
+    let Some(machine) = &facts.machine else {
+        return Verdict::Look(Need::Machine);
+    };
+    let wanted = wanted_override(boot);
+    let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
+    let accepted = progress.attempts.iter().any(|attempt| attempt.action == action && attempt.reply == Reply::Accepted);
+    match &machine.boot {
+        Some(found) if shows(found, &wanted, accepted) => Verdict::Done,
+        _ => pursue(action, &progress.attempts, limits.settle, limits, now),
+    }
+}
+
+/// Whether the override that is listed is the wanted one.
+///
+/// Target and address must be shown. `enabled` and `mode` are believed once the machine accepted them: some machines
+/// never show `Once` (sushy-tools 2.2.0 always lists `Continuous`), some do not list the mode.
+#[must_use]
+pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
+    let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
+    same(&found.target, &wanted.target)
+        && same(&found.http_boot_uri, &wanted.http_boot_uri)
+        && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
+}
+
+/// The drive that an image goes into: an optical one, for an image that says so by its name a stick.
+#[must_use]
+pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str) -> Option<&'a MediaSlot> {
+    let path = image.split(['?', '#']).next().unwrap_or(image).to_ascii_lowercase();
+    let stick = path.rsplit_once('.').is_some_and(|(_, ending)| ending == "img" || ending == "raw");
+    let matching = |slot: &&MediaSlot| {
+        if stick { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
+    };
+    media
+        .iter()
+        .filter(matching)
+        // A drive that is free, or that already holds this image, before one whose content must go.
+        .min_by_key(|slot| match slot.content() {
+            Some(found) if found == image => 0,
+            None => 1,
+            Some(_) => 2,
+        })
+        .or_else(|| media.iter().find(|slot| slot.is_optical()))
+}
+
+fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+    let Some(image) = record.spec.boot.as_ref().and_then(|boot| boot.image.as_ref()) else {
+        return Verdict::Done;
+    };
+    let Some(media) = &facts.media else {
+        return Verdict::Look(Need::Media);
+    };
+    // A drive chosen once stays chosen, also by the process that takes over.
+    let chosen = progress.attempts.iter().find_map(|attempt| match &attempt.action {
+        Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
+        _ => None,
+    });
+    let slot = match chosen {
+        Some(name) => media.iter().find(|slot| slot.slot == *name),
+        None => choose_slot(media, image),
+    };
+    let Some(slot) = slot else {
+        return Verdict::Fail("the machine has no virtual drive for this image".to_owned());
+    };
+    let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
+    let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
+    match slot.content() {
+        // Some machines list the image under a name of their own.
+        Some(found) if found == image || accepted => Verdict::Done,
+        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.settle, limits, now),
+        None => pursue(insert, &progress.attempts, limits.settle, limits, now),
+    }
+}
+
+/// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks it.
+#[must_use]
+pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
+    use super::machine::ResetType::{ForceOff, GracefulShutdown, On};
+    let mut missing = Vec::new();
+    let listed = |values: &[String]| values.join(", ");
+    let off = spec.server_power == Some(PowerTarget::Off) || (spec.boot.is_some() && spec.server_power.is_some());
+    if off && !has.can(ForceOff) && !has.can(GracefulShutdown) {
+        missing.push(("server_power", "The machine accepts neither GracefulShutdown nor ForceOff.".to_owned()));
+    }
+    if spec.server_power == Some(PowerTarget::On) && !has.can(On) {
+        missing.push(("server_power", "The machine does not accept the reset type On.".to_owned()));
+    }
+    let Some(boot) = &spec.boot else {
+        return missing;
+    };
+    let target = boot.method.redfish_target();
+    if has.boot_targets.is_empty() {
+        missing.push(("boot", "The machine has no boot override.".to_owned()));
+    } else if !has.boot_targets.iter().any(|has| has == target) {
+        let targets = listed(&has.boot_targets);
+        missing.push(("method", format!("The machine cannot boot from {target}; it lists {targets}.")));
+    }
+    if boot.method == BootMethod::Http && !has.http_boot_uri {
+        missing.push(("method", "The machine lists no HttpBootUri, so it cannot be told what to boot.".to_owned()));
+    }
+    if boot.method == BootMethod::VirtualMedia && !has.virtual_media {
+        missing.push(("method", "The machine has no virtual media.".to_owned()));
+    }
+    if let Some(mode) = boot.boot_mode
+        && !has.boot_modes.is_empty()
+        && !has.boot_modes.iter().any(|has| has == mode.as_redfish())
+    {
+        let modes = listed(&has.boot_modes);
+        missing.push(("boot_mode", format!("The machine does not boot as {}; it lists {modes}.", mode.as_redfish())));
+    }
+    let enabled = if boot.once { "Once" } else { "Continuous" };
+    if !has.boot_enabled.is_empty() && !has.boot_enabled.iter().any(|has| has == enabled) {
+        let kinds = listed(&has.boot_enabled);
+        missing.push(("once", format!("The machine does not accept a {enabled} override; it lists {kinds}.")));
+    }
+    missing
+}

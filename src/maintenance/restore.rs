@@ -1,0 +1,213 @@
+//! The rules of the steps back: the server is given back exactly as it was.
+//!
+//! They compare what is seen with what was recorded, not with what was changed: so they also put back what a person,
+//! or a boot configuration under the hold, did meanwhile.
+
+use jiff::Timestamp;
+
+use super::{
+    machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
+    power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
+    prepare::Facts,
+    state::{Maintenance, PriorState, Progress},
+    step::{Action, Reply, Step},
+};
+
+/// The steps back. None when nothing was recorded: then nothing was changed.
+#[must_use]
+pub fn steps(record: &Maintenance) -> Vec<Step> {
+    match &record.prior {
+        None => Vec::new(),
+        Some(prior) => {
+            let mut steps = vec![Step::StopForRestore];
+            if !prior.media.is_empty() {
+                steps.push(Step::RestoreMedia);
+            }
+            if prior.boot.is_some() {
+                steps.push(Step::RestoreBoot);
+            }
+            steps.extend([Step::RestorePower, Step::Verify]);
+            steps
+        }
+    }
+}
+
+/// What the step under way needs next.
+#[must_use]
+pub fn judge(
+    step: Step,
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(prior) = &record.prior else {
+        return Verdict::Done;
+    };
+    let Some(machine) = &facts.machine else {
+        return Verdict::Look(Need::Machine);
+    };
+    let attempts = &progress.attempts;
+    match step {
+        Step::StopForRestore => {
+            let media = match media_to_compare(prior, facts) {
+                Ok(media) => media,
+                Err(need) => return Verdict::Look(need),
+            };
+            if !must_stop(record, prior, machine, media) {
+                return Verdict::Done;
+            }
+            let Some(capabilities) = &facts.capabilities else {
+                return Verdict::Look(Need::Capabilities);
+            };
+            switch_off(machine, capabilities, attempts, limits, now)
+        }
+        Step::RestoreMedia => {
+            let Some(media) = &facts.media else {
+                return Verdict::Look(Need::Media);
+            };
+            restore_media(prior, media, progress, limits, now)
+        }
+        Step::RestoreBoot => {
+            let (Some(before), Some(found)) = (&prior.boot, &machine.boot) else {
+                return Verdict::Done;
+            };
+            let Some(change) = boot_change(before, found) else {
+                return Verdict::Done;
+            };
+            let accepted = progress
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.action == change && attempt.reply == Reply::Accepted)
+                .count();
+            // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
+            if accepted > 0 && before.target == found.target {
+                return Verdict::Done;
+            }
+            pursue(change, attempts, limits.settle, limits, now)
+        }
+        Step::RestorePower => {
+            let Some(target) = prior.power.settled() else {
+                return Verdict::Done;
+            };
+            let Some(capabilities) = &facts.capabilities else {
+                return Verdict::Look(Need::Capabilities);
+            };
+            bring_to(target, machine, capabilities, attempts, progress.since, false, limits, now)
+        }
+        Step::Verify => verify(prior, machine, facts),
+        _ => Verdict::Fail(format!("{step} is no step of releasing")),
+    }
+}
+
+/// The drives to compare with the recorded ones, when those matter.
+fn media_to_compare<'a>(prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
+    if prior.media.is_empty() {
+        return Ok(&[]);
+    }
+    facts.media.as_deref().ok_or(Need::Media)
+}
+
+/// Whether the server must be off before it is put back.
+///
+/// It must when it was off, when it may run what the maintenance booted, and when a drive's content changes under it
+/// (rule 8: media is never ejected from a running installer).
+fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
+    if machine.power == PowerState::Off {
+        return false;
+    }
+    prior.power.settled() == Some(PowerTarget::Off)
+        || record.booted
+        || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| now.content() != before.content()))
+}
+
+/// A recorded drive as it is now; `None` when it is not listed any more.
+fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&'a MediaSlot> {
+    media.iter().find(|now| now.slot == before.slot)
+}
+
+fn restore_media(
+    prior: &PriorState,
+    media: &[MediaSlot],
+    progress: &Progress,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    for before in &prior.media {
+        let Some(found) = listed(before, media).map(MediaSlot::content) else {
+            continue;
+        };
+        if found == before.content() {
+            continue;
+        }
+        let slot = before.slot.clone();
+        let insert = before.content().map(|image| Action::Insert {
+            slot: slot.clone(),
+            image: image.to_owned(),
+            write_protected: before.write_protected.unwrap_or(true),
+        });
+        let inserted = insert
+            .as_ref()
+            .is_some_and(|insert| progress.attempts.iter().any(|a| a.action == *insert && a.reply == Reply::Accepted));
+        let action = match (found, insert) {
+            // Listed under a name of the machine's own.
+            (Some(_), Some(_)) if inserted => continue,
+            (Some(_), _) => Action::Eject { slot },
+            (None, Some(insert)) => insert,
+            (None, None) => continue,
+        };
+        return pursue(action, &progress.attempts, limits.settle, limits, now);
+    }
+    Verdict::Done
+}
+
+/// The change that makes `found` equal to `before` in every property; `None` when it is.
+fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
+    // While both are disabled, a leftover target means nothing to the firmware, but it is put back all the same where
+    // it was listed: exactly as it was.
+    let changed = |before: &Option<String>, found: &Option<String>| {
+        if before == found { None } else { before.clone() }
+    };
+    let wanted = BootOverride {
+        enabled: changed(&before.enabled, &found.enabled),
+        target: changed(&before.target, &found.target),
+        mode: changed(&before.mode, &found.mode),
+        http_boot_uri: changed(&before.http_boot_uri, &found.http_boot_uri),
+    };
+    let clear_http_boot_uri =
+        before.http_boot_uri.is_none() && found.http_boot_uri.as_deref().is_some_and(|uri| !uri.is_empty());
+    if wanted == BootOverride::default() && !clear_http_boot_uri {
+        return None;
+    }
+    Some(Action::SetBoot { wanted, clear_http_boot_uri })
+}
+
+/// The last look: everything as recorded, or what is not.
+fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
+    let media = match media_to_compare(prior, facts) {
+        Ok(media) => media,
+        Err(need) => return Verdict::Look(need),
+    };
+    let mut differs = Vec::new();
+    if prior.power.settled().is_some() && prior.power.settled() != machine.power.settled() {
+        differs.push(format!("power is {}, was {}", machine.power, prior.power));
+    }
+    if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
+        && before.target != found.target
+        && !(before.is_disabled() && found.is_disabled())
+    {
+        differs.push(format!("boot override is {found}, was {before}"));
+    }
+    for before in &prior.media {
+        if listed(before, media).is_some_and(|now| now.inserted != before.inserted) {
+            let was = if before.inserted { "filled" } else { "empty" };
+            differs.push(format!("virtual drive {} was {was} and is not", before.slot));
+        }
+    }
+    if differs.is_empty() {
+        Verdict::Done
+    } else {
+        Verdict::Fail(format!("it is not as it was: {}", differs.join("; ")))
+    }
+}

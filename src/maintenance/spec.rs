@@ -1,0 +1,265 @@
+//! What somebody asks for.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{
+    ids::Uid,
+    machine::{BootMode, PowerTarget},
+};
+
+/// Whether the owner of a claimed server is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Policy {
+    /// The server's owner must approve.
+    OwnerApproval,
+    /// Nobody is asked.
+    Enforced,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What a record is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// `metal_server_maintenance`: holds the server until it is given back.
+    Maintenance,
+    /// `metal_server_boot_configuration`: needs the server only while it changes it.
+    BootConfiguration,
+}
+
+/// How a server is booted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BootMethod {
+    /// UEFI HTTP boot from a URL that is given to the firmware.
+    Http,
+    /// Network boot by PXE.
+    Pxe,
+    /// An image in a virtual drive.
+    VirtualMedia,
+    /// The local disk.
+    Disk,
+}
+
+impl BootMethod {
+    /// All methods in the spelling of the configuration.
+    pub const NAMES: [&'static str; 4] = ["http", "pxe", "virtual_media", "disk"];
+
+    /// The method of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "http" => Self::Http,
+            "pxe" => Self::Pxe,
+            "virtual_media" => Self::VirtualMedia,
+            "disk" => Self::Disk,
+            _ => return None,
+        })
+    }
+
+    /// The name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Pxe => "pxe",
+            Self::VirtualMedia => "virtual_media",
+            Self::Disk => "disk",
+        }
+    }
+
+    /// The `BootSourceOverrideTarget` that stands for it (DSP2046 `ComputerSystem.BootSource`).
+    #[must_use]
+    pub fn redfish_target(self) -> &'static str {
+        match self {
+            Self::Http => "UefiHttp",
+            Self::Pxe => "Pxe",
+            Self::VirtualMedia => "Cd",
+            Self::Disk => "Hdd",
+        }
+    }
+}
+
+/// A URL that must answer with a status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrlCheck {
+    /// What is asked with GET. May carry a token in its query, so that only its origin and path are shown to people.
+    pub url: String,
+    /// The status that counts.
+    pub status: u16,
+}
+
+/// What a server shall boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootSpec {
+    /// How.
+    pub method: BootMethod,
+    /// The image's address, for `http` and `virtual_media`.
+    pub image: Option<String>,
+    /// The image's expected SHA-256, in lower case hexadecimal digits.
+    pub image_sha256: Option<String>,
+    /// Whether the override holds for one boot only.
+    pub once: bool,
+    /// Firmware interface; `None` leaves it as it is.
+    pub boot_mode: Option<BootMode>,
+    /// An external preparer's word that the boot environment is ready.
+    pub ready_when: Option<UrlCheck>,
+}
+
+/// When a maintenance is over by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompleteWhen {
+    /// The server's power is seen in this state.
+    PowerState(PowerTarget),
+    /// A URL answers with a status.
+    Url(UrlCheck),
+}
+
+/// How far a create goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitFor {
+    /// The request is in the queue.
+    Enqueued,
+    /// The server is held and prepared.
+    InMaintenance,
+    /// The maintenance is over and the server given back.
+    Completed,
+}
+
+/// One request to hold or change a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// What the record is kept for.
+    pub kind: Kind,
+    /// The server's name in the configuration.
+    pub server: String,
+    /// The hold under which this acts, instead of a turn of its own.
+    pub parent: Option<Uid>,
+    /// Whether the owner is asked.
+    pub policy: Policy,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// Where it is discussed.
+    pub ticket: Option<String>,
+    /// Higher goes first.
+    pub priority: i64,
+    /// Power wanted while in maintenance; `None` leaves it as it is.
+    pub server_power: Option<PowerTarget>,
+    /// What to boot; `None` leaves boot as it is.
+    pub boot: Option<BootSpec>,
+    /// When it ends by itself.
+    pub complete_when: Option<CompleteWhen>,
+    /// How long the server may be held, from the moment it was taken. Afterwards the hold is overdue.
+    pub expires_after: Option<Duration>,
+    /// How long a place in the queue is kept for a process that went away.
+    pub hold_place_for: Duration,
+    /// Values whose change asks for a new run.
+    pub triggers: BTreeMap<String, String>,
+}
+
+impl Spec {
+    /// A digest of everything that changes what happens to the server. A request that comes back with the same digest
+    /// is the same request. What only tells how long somebody waits is left out, so that a run with a longer time limit
+    /// finds its place again.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let mut essence = self.clone();
+        essence.hold_place_for = Duration::ZERO;
+        // The parent's incarnation is part of where a record lives, not of what is asked.
+        essence.parent = None;
+        let text = serde_json::to_vec(&essence).unwrap_or_default();
+        let digest = Sha256::digest(&text);
+        digest[..8].iter().fold(String::new(), |mut text, byte| {
+            use fmt::Write as _;
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// One line that lets a person tell two requests apart.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut parts = vec![format!("server {}", self.server)];
+        if let Some(reason) = &self.reason {
+            parts.push(format!("reason {reason:?}"));
+        }
+        if let Some(ticket) = &self.ticket {
+            parts.push(format!("ticket {ticket}"));
+        }
+        parts.push(format!("policy {}", self.policy));
+        parts.push(format!("priority {}", self.priority));
+        if let Some(power) = self.server_power {
+            parts.push(format!("power {power}"));
+        }
+        if let Some(boot) = &self.boot {
+            parts.push(format!("boot {}", boot.method.name()));
+        }
+        if !self.triggers.is_empty() {
+            let triggers: Vec<_> = self.triggers.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            parts.push(format!("triggers {}", triggers.join(",")));
+        }
+        parts.join(", ")
+    }
+}
+
+/// A URL as people may see it: without user, password, query and fragment, any of which may hold a secret.
+#[must_use]
+pub fn shown_url(text: &str) -> String {
+    match url::Url::parse(text) {
+        Ok(url) => {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            let query = if url.query().is_some() { "?…" } else { "" };
+            format!("{}://{}{port}{}{query}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+        }
+        Err(_) => "an address that is no URL".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Spec {
+        Spec {
+            kind: Kind::Maintenance,
+            server: "node-1".into(),
+            parent: None,
+            policy: Policy::Enforced,
+            reason: None,
+            ticket: None,
+            priority: 0,
+            server_power: None,
+            boot: None,
+            complete_when: None,
+            expires_after: None,
+            hold_place_for: Duration::from_secs(900),
+            triggers: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_longer_patience_is_the_same_request_and_another_wish_is_not() {
+        let patient = Spec { hold_place_for: Duration::from_secs(7200), ..spec() };
+        assert_eq!(patient.digest(), spec().digest());
+        let other = Spec { server_power: Some(PowerTarget::Off), ..spec() };
+        assert_ne!(other.digest(), spec().digest());
+        let again = Spec { triggers: [("run".to_owned(), "2".to_owned())].into(), ..spec() };
+        assert_ne!(again.digest(), spec().digest());
+    }
+
+    #[test]
+    fn a_shown_url_holds_no_secret() {
+        assert_eq!(
+            shown_url("https://user:hunter2@images.example:8443/a/b.iso?token=s3cret#x"),
+            "https://images.example:8443/a/b.iso?…"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! The states of a maintenance; each carries what is true only in it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
+    machine::{BootOverride, MediaSlot, PowerState},
+    spec::Spec,
+    step::{Attempt, Step},
+};
+
+/// How a server was before anybody touched it for this maintenance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriorState {
+    /// Its power.
+    pub power: PowerState,
+    /// Its boot override, where the BMC has one.
+    pub boot: Option<BootOverride>,
+    /// Its virtual drives; empty when the maintenance has no business with them.
+    pub media: Vec<MediaSlot>,
+    /// When it was read, on the store's clock.
+    pub recorded_at: Timestamp,
+}
+
+/// Where a sequence of steps has got to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The steps in order.
+    pub steps: Vec<Step>,
+    /// The step under way; equal to the number of steps when all are done.
+    pub current: usize,
+    /// What was tried for the step under way. Written before the call, completed after it.
+    pub attempts: Vec<Attempt>,
+    /// When the step under way began, on the store's clock.
+    pub since: Timestamp,
+    /// How often the sequence had to go back because the machine was changed by somebody else.
+    pub restarts: u8,
+}
+
+impl Progress {
+    /// A sequence that has not begun.
+    #[must_use]
+    pub fn new(steps: Vec<Step>, now: Timestamp) -> Self {
+        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0 }
+    }
+
+    /// The step under way.
+    #[must_use]
+    pub fn step(&self) -> Option<Step> {
+        self.steps.get(self.current).copied()
+    }
+
+    /// `2/5: switching off`, for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self.step() {
+            Some(step) => format!("{}/{}: {step}", self.current + 1, self.steps.len()),
+            None => format!("{0}/{0}", self.steps.len()),
+        }
+    }
+}
+
+/// Why a maintenance is being ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// It did what it was for, or its resource is destroyed.
+    Completed,
+    /// `complete_when` came true, or somebody completed it from outside.
+    CompletedBy(String),
+    /// A person ended it against its holder's will.
+    Released {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+        /// The generation that was seen when it was decided.
+        seen: Generation,
+    },
+    /// Its own `expires_after` passed and somebody else needed the server.
+    Expired,
+    /// It could not be prepared.
+    Failed(String),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed => write!(f, "completed"),
+            Self::CompletedBy(by) => write!(f, "completed by {by}"),
+            Self::Released { by, reason, seen } => {
+                write!(f, "released by {by} ({reason:?}, generation {seen})")
+            }
+            Self::Expired => write!(f, "expired"),
+            Self::Failed(cause) => write!(f, "failed: {cause}"),
+        }
+    }
+}
+
+/// The state of a maintenance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// In the queue.
+    Pending,
+    /// Admitted; the server is being prepared.
+    Preparing(Progress),
+    /// Held and prepared.
+    InMaintenance {
+        /// Since when, on the store's clock.
+        since: Timestamp,
+    },
+    /// Being given back. The slot is held until everything is as it was.
+    Releasing {
+        /// Why it ends.
+        ending: Ending,
+        /// Where it has got to.
+        progress: Progress,
+        /// Why giving back could not go on; the next destroy resumes.
+        stuck: Option<String>,
+    },
+    /// Over; the server was given back.
+    Completed {
+        /// When, on the store's clock.
+        at: Timestamp,
+        /// Why it ended.
+        ending: Ending,
+    },
+    /// It could not be prepared; the server was given back.
+    Failed {
+        /// When, on the store's clock.
+        at: Timestamp,
+        /// Why.
+        cause: String,
+    },
+}
+
+impl Phase {
+    /// The state's name as users and the seeds write it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Preparing(_) => "Preparing",
+            Self::InMaintenance { .. } => "InMaintenance",
+            Self::Releasing { .. } => "Releasing",
+            Self::Completed { .. } => "Completed",
+            Self::Failed { .. } => "Failed",
+        }
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Completed { .. } | Self::Failed { .. })
+    }
+}
+
+/// The durable row of a maintenance: the truth. A state file is only a view of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// This incarnation.
+    pub uid: Uid,
+    /// Its name.
+    pub id: MaintenanceId,
+    /// The machine.
+    pub lock_key: LockKey,
+    /// The provider's `owner`.
+    pub owner: String,
+    /// What was asked.
+    pub spec: Spec,
+    /// Digest of `spec` as it was asked.
+    pub digest: String,
+    /// Its number in the queue; smaller came first.
+    pub ticket_number: u64,
+    /// When it was asked, on the store's clock.
+    pub requested_at: Timestamp,
+    /// Who asked last.
+    pub requester: Runner,
+    /// When the slot was taken, on the store's clock.
+    pub admitted_at: Option<Timestamp>,
+    /// When the server was prepared for the first time, on the store's clock.
+    pub started_at: Option<Timestamp>,
+    /// Where it is.
+    pub phase: Phase,
+    /// How the server was before. Written before the first change.
+    pub prior: Option<PriorState>,
+    /// Whether the server may have been started under a boot configuration of this maintenance, so that it runs
+    /// something else than before.
+    pub booted: bool,
+    /// The power that was seen last, for people.
+    pub last_power: Option<PowerState>,
+    /// Who may act on it now.
+    pub attachment: Option<Attachment>,
+    /// The generation of the last attachment; 0 before the first.
+    pub generation: Generation,
+    /// Since when nobody is attached, on the store's clock.
+    pub detached_at: Option<Timestamp>,
+    /// Enqueued on purpose without a process: keeps its place until its own expiry.
+    pub keeps_place: bool,
+}
+
+impl Maintenance {
+    /// When the hold becomes overdue, if ever.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        let after = jiff::SignedDuration::try_from(self.spec.expires_after?).ok()?;
+        self.admitted_at?.checked_add(after).ok()
+    }
+
+    /// Whether its own `expires_after` has passed.
+    #[must_use]
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        self.expires_at().is_some_and(|at| at <= now)
+    }
+
+    /// The server's name in the configuration that asked.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.spec.server
+    }
+}

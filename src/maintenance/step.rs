@@ -1,0 +1,143 @@
+//! The steps between a free server and a prepared one, and back.
+//!
+//! A step is judged by what the machine shows, never by whether it was called: so a process that takes over after a
+//! crash goes on at the recorded step without doing anything twice that must not be. Each call is recorded as an
+//! [`Attempt`] before it is made; one without a reply is answered by observing.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::machine::{BootOverride, ResetType};
+
+/// One step. Preparing uses the first seven, releasing the last five.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Step {
+    /// Read and store how the server is.
+    RecordPriorState,
+    /// The image is reachable and is the one that was meant.
+    CheckImage,
+    /// Off, so that the boot change takes effect at the next start.
+    SwitchOff,
+    /// Set the boot override.
+    ConfigureBoot,
+    /// Put the image into a virtual drive.
+    InsertMedium,
+    /// Wait for the external preparer's word.
+    AwaitReady,
+    /// Power as asked while in maintenance.
+    ApplyPower,
+    /// Off, so that no installer loses its medium and the maintenance's system does not run on.
+    StopForRestore,
+    /// Virtual drives as before.
+    RestoreMedia,
+    /// Boot override as before.
+    RestoreBoot,
+    /// Power as before.
+    RestorePower,
+    /// Look once more.
+    Verify,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RecordPriorState => "recording how it is",
+            Self::CheckImage => "checking the image",
+            Self::SwitchOff => "switching off",
+            Self::ConfigureBoot => "setting the boot override",
+            Self::InsertMedium => "inserting the image",
+            Self::AwaitReady => "waiting for the boot environment",
+            Self::ApplyPower => "setting the power",
+            Self::StopForRestore => "switching off before it is put back",
+            Self::RestoreMedia => "putting the virtual drives back",
+            Self::RestoreBoot => "putting the boot override back",
+            Self::RestorePower => "putting the power back",
+            Self::Verify => "verifying that it is as before",
+        })
+    }
+}
+
+/// One call to the outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Read power, boot and media and store them as prior state.
+    Record,
+    /// Fetch the image as far as needed to trust it.
+    CheckImage,
+    /// Ask the external preparer once.
+    AskPreparer,
+    /// Change power.
+    Reset(ResetType),
+    /// Change the boot override.
+    SetBoot {
+        /// Properties to set; `None` leaves a property alone.
+        wanted: BootOverride,
+        /// Whether a listed HTTP boot address is emptied.
+        clear_http_boot_uri: bool,
+    },
+    /// Insert an image.
+    Insert {
+        /// Which drive.
+        slot: String,
+        /// The image's address.
+        image: String,
+        /// Whether the system may not write to it.
+        write_protected: bool,
+    },
+    /// Empty a drive.
+    Eject {
+        /// Which drive.
+        slot: String,
+    },
+}
+
+impl Action {
+    /// Whether it changes something, so that it is recorded before it is called and needs the lease.
+    #[must_use]
+    pub fn is_mutation(&self) -> bool {
+        !matches!(self, Self::Record | Self::CheckImage | Self::AskPreparer)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record => write!(f, "read the server's state"),
+            Self::CheckImage => write!(f, "check the image"),
+            Self::AskPreparer => write!(f, "ask the preparer"),
+            Self::Reset(reset) => write!(f, "{reset}"),
+            Self::SetBoot { wanted, .. } => write!(f, "set boot override {wanted}"),
+            Self::Insert { .. } => write!(f, "insert the image"),
+            Self::Eject { .. } => write!(f, "eject the image"),
+        }
+    }
+}
+
+/// What is known about a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// None yet, or it was lost: the call may or may not have been applied.
+    Unknown,
+    /// The machine accepted it.
+    Accepted,
+    /// Nothing reached the machine, or it said no.
+    Refused {
+        /// Its words.
+        message: String,
+        /// Whether the same call may be accepted later.
+        transient: bool,
+    },
+}
+
+/// One call made for a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// What was called.
+    pub action: Action,
+    /// When the intent was recorded, on the store's clock.
+    pub at: Timestamp,
+    /// What came of it.
+    pub reply: Reply,
+}

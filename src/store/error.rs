@@ -1,0 +1,48 @@
+//! What can go wrong between us and a store.
+
+use crate::maintenance::{
+    ids::{LockKey, MaintenanceId},
+    lock::Refusal,
+};
+
+/// A failed request to a store. Messages name no credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The store cannot be opened or reached, or did not answer in time. Nothing is known about what it holds.
+    #[error("the coordination store {address} cannot be used: {cause}")]
+    Unavailable {
+        /// Which, without credentials.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+    /// What it holds is not what this version can read.
+    #[error("the coordination store {address} cannot be read: {cause}")]
+    Unreadable {
+        /// Which, without credentials.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+    /// The transition was refused; nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Another lock key has an active record of this name.
+    #[error("{id} is active for another server ({key})")]
+    NameTaken {
+        /// The name.
+        id: MaintenanceId,
+        /// Where it is active.
+        key: LockKey,
+    },
+    /// A server's name stands for another machine than before.
+    #[error("{server} was {bound} and is now {found}")]
+    OtherIdentity {
+        /// The server's name.
+        server: String,
+        /// The key it is bound to.
+        bound: LockKey,
+        /// The key that was found now.
+        found: LockKey,
+    },
+}

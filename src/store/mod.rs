@@ -1,0 +1,109 @@
+//! Records, slots, leases and audit. This room knows no BMC.
+//!
+//! A store keeps one [`ServerLock`] per lock key and applies the protocol's own pure transitions to it atomically; it
+//! has no rule of its own. Whatever judges leases uses the store's clock, so that no decision compares the clocks of two
+//! machines.
+
+mod error;
+
+use std::{fmt::Debug, time::Duration};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::maintenance::{
+    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    lock::{AuditEvent, Leases, Refusal, ServerLock},
+    state::Maintenance,
+};
+
+pub use error::StoreError;
+
+/// Everything about one lock key at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockView {
+    /// Records, slot and generation.
+    pub lock: ServerLock,
+    /// The leases of every process that is attached to one of the records.
+    pub leases: Leases,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// A transition: changes the lock or refuses. It may be called more than once (a store with optimistic concurrency
+/// repeats it on fresh data), so it must not remember anything from an earlier call.
+pub type Transition<'a> = dyn FnMut(&mut ServerLock, &Leases, Timestamp) -> Result<(), Refusal> + Send + 'a;
+
+/// What a store answers about a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The record that is not over.
+    Active(Box<Maintenance>),
+    /// None is active; this is the last one of that name in the history.
+    Past(Box<Maintenance>),
+}
+
+impl Found {
+    /// The record.
+    #[must_use]
+    pub fn record(&self) -> &Maintenance {
+        match self {
+            Self::Active(record) | Self::Past(record) => record,
+        }
+    }
+}
+
+/// A coordination store.
+#[async_trait]
+pub trait Store: Send + Sync + Debug {
+    /// The store's id, made at its first use. Two stores with different ids are different truths.
+    fn id(&self) -> &str;
+
+    /// How a person would name it: a URL without credentials.
+    fn address(&self) -> String;
+
+    /// A warning about a lock that does not reach as far as its user may think, if there is one: for example a file on
+    /// a network file system.
+    fn reach_warning(&self) -> Option<String>;
+
+    /// Applies a transition to one lock key atomically: everything it did is stored, with its finished records and
+    /// audit events, or nothing. The name of an active record is unique in the whole store: a transition that would
+    /// add a second one is refused with [`StoreError::NameTaken`].
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError>;
+
+    /// Reads one lock key. A key nobody asked for yet is an empty lock.
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError>;
+
+    /// Reads every lock key that has an active record, sorted by key: the whole queue in one read.
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError>;
+
+    /// Finds a maintenance by name: the active one, else the one that ended last.
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError>;
+
+    /// Finds one incarnation, active or ended.
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError>;
+
+    /// Makes or renews the lease of a process: `ttl` from now, on the store's clock.
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError>;
+
+    /// Ends the lease of a process at once.
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError>;
+
+    /// The lock key that a server's name was bound to in the scope of an owner of names (a backend), if any.
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError>;
+
+    /// Binds a server's name to a lock key. The first binding stays: a different key for a bound name is refused with
+    /// [`StoreError::OtherIdentity`] unless `rebind` says so.
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError>;
+
+    /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
+
+    /// A counter that moves whenever somebody, also another process, changed this lock key (heartbeats do not count).
+    /// All watchers of one process share one watch on the store.
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
+
+    /// Releases files and connections. Nothing is called afterwards.
+    async fn close(&self);
+}
