@@ -6,5 +6,7 @@
 
 pub mod backend;
 pub mod clock;
+pub mod engine;
 pub mod maintenance;
+pub mod probe;
 pub mod store;

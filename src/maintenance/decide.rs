@@ -142,6 +142,10 @@ pub fn decide(at: &Situation<'_>) -> Decision {
 }
 
 fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
+    if at.intent.stop && only_place {
+        return Decision::Finished(Finish::Interrupted);
+    }
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
         return Decision::Change(Change::Withdraw);
     }

@@ -146,6 +146,8 @@ pub struct Runner {
     pub host: String,
     /// The process number on that host.
     pub pid: u32,
+    /// What lets a process of the same machine tell whether this one still runs; empty where that cannot be known.
+    pub process: String,
     /// The CI run, for example `ci-4711`, when one was detected or given.
     pub run: Option<String>,
     /// Where the CI run is seen.

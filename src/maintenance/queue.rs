@@ -121,7 +121,7 @@ pub enum Turn {
 fn wants_slot(lock: &ServerLock, record: &Maintenance) -> bool {
     record.spec.parent.is_none()
         && !lock.has_slot(record)
-        && matches!(record.phase, Phase::Pending | Phase::Releasing { .. })
+        && matches!(record.phase, Phase::Pending | Phase::Preparing(_) | Phase::Releasing { .. })
 }
 
 /// Priority with age counted in.

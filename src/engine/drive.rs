@@ -1,0 +1,345 @@
+//! The loop: load → decide → act → record, until what was asked for is reached.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{
+    backend::Machine,
+    maintenance::{
+        decide::{Change, Decision, Finish, Goal, Intent, Situation, decide},
+        ids::{Generation, LockKey, Uid},
+        lock::Refusal,
+        prepare::Facts,
+        restore,
+        state::{Ending, Maintenance, Phase, Progress},
+    },
+    store::{Found, LockView, StoreError},
+};
+
+use super::{Control, Engine, EngineError};
+
+/// Where a drive ended.
+#[derive(Clone, Debug)]
+pub struct Driven {
+    /// The record as it is now.
+    pub record: Maintenance,
+    /// Why the drive ended.
+    pub finish: Finish,
+}
+
+/// One process driving one record.
+#[derive(Debug)]
+pub(super) struct Drive<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) key: LockKey,
+    pub(super) server: String,
+    pub(super) uid: Uid,
+    pub(super) generation: Generation,
+    pub(super) machine: Option<Arc<dyn Machine>>,
+    pub(super) facts: Facts,
+    changes: watch::Receiver<u64>,
+    last: Option<Maintenance>,
+    said: Option<(String, Duration)>,
+    /// On our own clock: an overdue hold that could not be given back is not tried again before.
+    reclaim_after: Duration,
+    looks: u32,
+}
+
+/// Once a minute a waiter says what it waits for, also when nothing changed.
+const SAY_AGAIN: Duration = Duration::from_mins(1);
+
+impl<'a> Drive<'a> {
+    pub(super) fn new(engine: &'a Engine, key: &LockKey, server: &str, uid: &Uid, generation: Generation) -> Self {
+        Self {
+            engine,
+            key: key.clone(),
+            server: server.to_owned(),
+            uid: uid.clone(),
+            generation,
+            machine: None,
+            facts: Facts::default(),
+            changes: engine.store().changes(key),
+            last: None,
+            said: None,
+            reclaim_after: Duration::ZERO,
+            looks: 0,
+        }
+    }
+
+    /// Whether the record was being given back when this drive took it over.
+    pub(super) async fn was_ending(&self) -> Result<bool, EngineError> {
+        let found = self.engine.store().find_uid(&self.uid).await?;
+        Ok(found.is_some_and(|found| matches!(found.record().phase, Phase::Releasing { .. })))
+    }
+
+    /// Drives until the goal is reached, the time is over, somebody stops us, or the record is lost.
+    ///
+    /// On every way out the right to act is given back; the record, the slot and the place stay as they are.
+    pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<Driven, EngineError> {
+        let result = self.drive(goal, control).await;
+        let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
+        if !given_up {
+            self.detach().await;
+        }
+        let finish = result?;
+        let record = self.record_now().await?;
+        Ok(Driven { record, finish })
+    }
+
+    async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {
+        let began = self.engine.parts.clock.monotonic();
+        let mut deadline = began + control.timeout;
+        let mut releasing = matches!(goal, Goal::Release(_));
+        loop {
+            self.changes.borrow_and_update();
+            let view = match self.engine.store().view(&self.key).await {
+                Ok(view) => view,
+                Err(error) => {
+                    self.outlast(error, deadline, control).await?;
+                    continue;
+                }
+            };
+            if let Some(record) = view.lock.get(&self.uid) {
+                self.last = Some(record.clone());
+                if !releasing && matches!(record.phase, Phase::Releasing { .. }) {
+                    // Giving back after a failure has a time limit of its own.
+                    releasing = true;
+                    deadline = self.engine.parts.clock.monotonic() + control.release_timeout;
+                }
+            }
+            let timed_out = self.engine.parts.clock.monotonic() >= deadline;
+            let intent = Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out };
+            match self.decide(&view, &intent) {
+                Decision::Finished(finish) => return Ok(finish),
+                Decision::Wait { reason, poll, wake } => {
+                    self.say(&reason);
+                    let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
+                    self.wait(poll, wake, deadline, control).await;
+                    self.facts = Facts { capabilities: self.facts.capabilities.take(), ..Facts::default() };
+                }
+                Decision::Look(need) => self.look(need, &view, deadline, control).await?,
+                Decision::Act(action) => {
+                    self.looks = 0;
+                    self.act(action, deadline, control).await?;
+                    self.facts = Facts { capabilities: self.facts.capabilities.take(), ..Facts::default() };
+                }
+                Decision::Change(Change::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
+                Decision::Change(change) => {
+                    self.looks = 0;
+                    if let Some(finish) = self.change(change).await? {
+                        return Ok(finish);
+                    }
+                }
+            }
+        }
+    }
+
+    fn decide(&self, view: &LockView, intent: &Intent) -> Decision {
+        let tuning = self.engine.tuning();
+        decide(&Situation {
+            lock: &view.lock,
+            leases: &view.leases,
+            now: view.now,
+            uid: &self.uid,
+            generation: self.generation,
+            intent,
+            facts: &self.facts,
+            limits: &tuning.limits,
+            aging: tuning.aging,
+        })
+    }
+
+    /// Waits for whatever comes first: a change in the store, the clock, a stop, or the next look at the machine.
+    pub(super) async fn wait(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
+        let clock = Arc::clone(&self.engine.parts.clock);
+        let longest = self.engine.tuning().poll;
+        // Looks come quickly at first, because most changes do, and then settle.
+        let pause = (Duration::from_millis(100) * 2u32.saturating_pow(self.looks.min(16))).min(longest);
+        self.looks = self.looks.saturating_add(1);
+        let mut limit = deadline.saturating_sub(clock.monotonic()).min(SAY_AGAIN);
+        if poll {
+            limit = limit.min(pause);
+        }
+        if let Some(wake) = wake {
+            limit = limit.min(wake.max(Duration::from_millis(10)));
+        }
+        let stopped = async {
+            if control.stop.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+            control.stop.cancelled().await;
+        };
+        tokio::select! {
+            () = clock.sleep(limit.max(Duration::from_millis(1))) => {}
+            changed = self.changes.changed() => {
+                if changed.is_err() {
+                    // The watch ended with the store; time goes on by itself.
+                    clock.sleep(Duration::from_millis(100)).await;
+                }
+            }
+            () = stopped => {}
+        }
+    }
+
+    /// A store that does not answer is waited for within the time limit; nothing is done to the machine meanwhile.
+    async fn outlast(&mut self, error: StoreError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
+        let over = self.engine.parts.clock.monotonic() >= deadline || control.stop.is_cancelled();
+        match error {
+            StoreError::Unavailable { .. } if !over => {
+                self.say(&format!("waiting for the coordination store: {error}"));
+                self.wait(true, None, deadline, control).await;
+                Ok(())
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    /// Says what is waited for: when it changed, and once a minute.
+    pub(super) fn say(&mut self, reason: &str) {
+        let now = self.engine.parts.clock.monotonic();
+        let fresh = self.said.as_ref().is_none_or(|(said, at)| said != reason || now.saturating_sub(*at) >= SAY_AGAIN);
+        if !fresh {
+            return;
+        }
+        let id = self.last.as_ref().map_or_else(|| self.uid.to_string(), |record| record.id.to_string());
+        tracing::info!("{id} on {}: {reason}", self.server);
+        self.said = Some((reason.to_owned(), now));
+    }
+
+    async fn change(&mut self, change: Change) -> Result<Option<Finish>, EngineError> {
+        let (uid, generation) = (self.uid.clone(), self.generation);
+        let aging = self.engine.tuning().aging;
+        let mut finish = None;
+        let said = describe(&change);
+        let result = self
+            .engine
+            .store()
+            .transact(&self.key, &mut |lock, leases, now| {
+                finish = None;
+                match &change {
+                    Change::Admit(next) => {
+                        lock.drop_absent(leases, now);
+                        // Judged again where nobody can come between: two waiters may both have seen a free slot.
+                        if crate::maintenance::queue::turn(lock, leases, &uid, aging, now)
+                            != crate::maintenance::queue::Turn::Yours
+                        {
+                            return Ok(());
+                        }
+                        lock.admit(&uid, generation, next.clone(), now)
+                    }
+                    Change::Withdraw => {
+                        finish = Some(Finish::Withdrawn);
+                        lock.withdraw(&uid, generation, now)
+                    }
+                    Change::Progress(progress) => lock.update(&uid, generation, |record| {
+                        if let Phase::Preparing(current) | Phase::Releasing { progress: current, .. } =
+                            &mut record.phase
+                        {
+                            *current = progress.clone();
+                        }
+                    }),
+                    Change::Prepared => lock.prepared(&uid, generation, now),
+                    Change::BeginRelease(ending) => {
+                        let booted =
+                            lock.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(&uid));
+                        lock.update(&uid, generation, |record| record.booted |= booted)?;
+                        let Some(record) = lock.get(&uid).cloned() else { return Err(Refusal::Gone) };
+                        let progress = Progress::new(restore::steps(&record), now);
+                        lock.begin_release(&uid, generation, ending.clone(), progress, now)
+                    }
+                    Change::Stuck(cause) => {
+                        finish = Some(Finish::Stuck(cause.clone()));
+                        lock.update(&uid, generation, |record| {
+                            if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
+                                *stuck = Some(cause.clone());
+                                // The next destroy begins this step afresh.
+                                progress.attempts.clear();
+                                progress.since = now;
+                            }
+                        })
+                    }
+                    Change::Finish(over) => {
+                        finish = Some(Finish::Over);
+                        lock.finish(&uid, generation, over, now)
+                    }
+                    Change::Reclaim(_) => Ok(()),
+                }
+            })
+            .await;
+        match result {
+            Ok(()) => {
+                if let Some(said) = said {
+                    self.say(&said);
+                }
+                self.facts.machine = None;
+                Ok(finish)
+            }
+            Err(StoreError::Refused(Refusal::Fenced { .. } | Refusal::Gone)) => Ok(Some(Finish::Lost)),
+            // Said again by the next round, which waits for the store.
+            Err(error @ StoreError::Unavailable { .. }) => {
+                tracing::warn!(%error, "a step could not be recorded");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives back, under a new generation, the server of a holder whose own time is over and whom nobody drives.
+    async fn reclaim(&mut self, uid: &Uid, deadline: Duration, control: &Control) -> Result<(), EngineError> {
+        let clock = &self.engine.parts.clock;
+        if clock.monotonic() < self.reclaim_after || control.stop.is_cancelled() || clock.monotonic() >= deadline {
+            let pause = self.reclaim_after.saturating_sub(clock.monotonic());
+            self.say("waiting for an overdue hold that could not be given back; it is tried again");
+            self.wait(false, Some(pause), deadline, control).await;
+            return Ok(());
+        }
+        let Some(Found::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
+        self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
+        let generation = match self.engine.attach(&overdue).await {
+            Ok(generation) => generation,
+            // Somebody else was quicker.
+            Err(EngineError::Refused(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, generation);
+        let within = Control { timeout: control.release_timeout, ..control.clone() };
+        let driven = Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await?;
+        if driven.finish != Finish::Over {
+            self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
+        }
+        Ok(())
+    }
+
+    async fn detach(&self) {
+        let result = self
+            .engine
+            .store()
+            .transact(&self.key, &mut |lock, _, now| lock.detach(&self.uid, self.generation, now))
+            .await;
+        match result {
+            Ok(()) | Err(StoreError::Refused(_)) => {}
+            Err(error) => tracing::warn!(%error, "could not detach; the lease ends by itself"),
+        }
+    }
+
+    async fn record_now(&self) -> Result<Maintenance, EngineError> {
+        if let Some(found) = self.engine.store().find_uid(&self.uid).await? {
+            return Ok(found.record().clone());
+        }
+        self.last.clone().ok_or_else(|| EngineError::LeaseLost("the record is gone".to_owned()))
+    }
+}
+
+fn describe(change: &Change) -> Option<String> {
+    Some(match change {
+        Change::Admit(_) => "its turn: the server is taken".to_owned(),
+        Change::Withdraw => "left the queue".to_owned(),
+        Change::Prepared => "in maintenance".to_owned(),
+        Change::BeginRelease(ending) => format!("giving the server back ({ending})"),
+        Change::Stuck(cause) => format!("could not be given back: {cause}"),
+        Change::Finish(over) => format!("over ({})", over.name()),
+        Change::Progress(progress) => format!("step {}", progress.text()),
+        Change::Reclaim(_) => return None,
+    })
+}

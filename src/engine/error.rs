@@ -1,0 +1,44 @@
+//! What can go wrong while a record is driven.
+
+use crate::{
+    backend::BackendError,
+    maintenance::{ids::MaintenanceId, lock::Refusal, state::Maintenance},
+    store::StoreError,
+};
+
+/// A drive that ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The store.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] BackendError),
+    /// The protocol said no; nothing was changed.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The lease could not be kept, so nothing may be done to the machine.
+    #[error("the lease of this process was lost and could not be renewed: {0}")]
+    LeaseLost(String),
+    /// No such maintenance in this store.
+    #[error("{id} is not in {store}")]
+    NotFound {
+        /// Its name.
+        id: MaintenanceId,
+        /// The store's address.
+        store: String,
+    },
+    /// Over already.
+    #[error("{} is over ({})", .0.id, .0.phase.name())]
+    Over(Box<Maintenance>),
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(refusal) => Self::Refused(refusal),
+            other => Self::Store(other),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Keeps the lease of this process while it is attached to anything.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{clock::Clock, maintenance::ids::Runner, store::Store};
+
+/// One heartbeat for all records of the process.
+#[derive(Debug)]
+pub(super) struct LeaseKeeper {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    runner: Runner,
+    ttl: Duration,
+    /// When the last renewal that succeeded was begun, on our own monotonic clock. Begun, not ended: the store counted
+    /// from some moment after it.
+    renewed: Arc<Mutex<Option<Duration>>>,
+    started: Mutex<bool>,
+    end: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl LeaseKeeper {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runner: Runner, ttl: Duration) -> Self {
+        Self {
+            store,
+            clock,
+            runner,
+            ttl,
+            renewed: Arc::default(),
+            started: Mutex::new(false),
+            end: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Renews now and goes on renewing until [`Self::resign`].
+    pub(super) async fn keep(&self) -> Result<(), crate::store::StoreError> {
+        if !self.is_safe() {
+            renew(&self.store, &self.clock, &self.runner, self.ttl, &self.renewed).await?;
+        }
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut started, true) {
+            let (store, clock, runner) = (Arc::clone(&self.store), Arc::clone(&self.clock), self.runner.clone());
+            let (ttl, renewed, end) = (self.ttl, Arc::clone(&self.renewed), self.end.clone());
+            self.tasks.spawn(async move {
+                loop {
+                    tokio::select! {
+                        () = clock.sleep(ttl / 3) => {}
+                        () = end.cancelled() => break,
+                    }
+                    if let Err(error) = renew(&store, &clock, &runner, ttl, &renewed).await {
+                        tracing::warn!(%error, "the heartbeat did not reach the coordination store");
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether something may be done to a machine now, judged by our own clock: two thirds of the lease at most have
+    /// passed since it was renewed, so that nobody else can believe it is over.
+    pub(super) fn is_safe(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * 2 / 3)
+    }
+
+    /// Ends the heartbeat and the lease.
+    pub(super) async fn resign(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        let held = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if held && let Err(error) = self.store.resign(&self.runner.id).await {
+            tracing::warn!(%error, "the lease could not be ended; it runs out by itself");
+        }
+    }
+}
+
+async fn renew(
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    runner: &Runner,
+    ttl: Duration,
+    renewed: &Mutex<Option<Duration>>,
+) -> Result<(), crate::store::StoreError> {
+    let begun = clock.monotonic();
+    store.renew(runner, ttl).await?;
+    *renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Reading: what a hold is now, without driving it.
+
+use jiff::Timestamp;
+
+use crate::{
+    backend::BackendError,
+    maintenance::{
+        ids::{MaintenanceId, Uid},
+        machine::MachineView,
+        queue::{self, Turn},
+        state::{Maintenance, Phase},
+    },
+    store::Found,
+};
+
+use super::{Engine, EngineError};
+
+/// A record as it stands, with its place where it has one.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The record, active or over.
+    pub record: Maintenance,
+    /// Whether it is active.
+    pub active: bool,
+    /// Why it waits, while it does.
+    pub waiting_for: Option<String>,
+    /// How many are before it, while it waits.
+    pub ahead: Option<usize>,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// What a record and its machine look like.
+#[derive(Debug)]
+pub struct Seen {
+    /// The record.
+    pub held: Held,
+    /// The machine, or why it could not be read.
+    pub machine: Result<MachineView, BackendError>,
+}
+
+impl Engine {
+    /// A record by its incarnation; `None` when this store does not know it.
+    pub async fn held(&self, uid: &Uid) -> Result<Option<Held>, EngineError> {
+        match self.store().find_uid(uid).await? {
+            Some(found) => Ok(Some(self.describe(found).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// A record by its name; `None` when this store does not know it.
+    pub async fn held_by_name(&self, id: &MaintenanceId) -> Result<Option<Held>, EngineError> {
+        match self.store().find(id).await? {
+            Some(found) => Ok(Some(self.describe(found).await?)),
+            None => Ok(None),
+        }
+    }
+
+    async fn describe(&self, found: Found) -> Result<Held, EngineError> {
+        let active = matches!(found, Found::Active(_));
+        let record = found.record().clone();
+        if !active || !matches!(record.phase, Phase::Pending) {
+            return Ok(Held { record, active, waiting_for: None, ahead: None, now: self.parts.clock.now() });
+        }
+        let view = self.store().view(&record.lock_key).await?;
+        let turn = queue::turn(&view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
+        let (waiting_for, ahead) = match turn {
+            Turn::Yours => (Some("a process that drives it: apply again".to_owned()), Some(0)),
+            Turn::ReclaimOverdue(_) => (Some("an overdue hold that the next process gives back".to_owned()), Some(1)),
+            Turn::Wait { reason, .. } => {
+                let ahead = match &reason {
+                    queue::WaitReason::Turn { ahead } => ahead.len(),
+                    _ => 1,
+                };
+                (Some(reason.to_string()), Some(ahead))
+            }
+        };
+        Ok(Held { record, active, waiting_for, ahead, now: view.now })
+    }
+
+    /// A record and its machine. The machine is asked only while the record holds it.
+    pub async fn seen(&self, server: &str, held: Held) -> Seen {
+        let machine = match self.parts.backend.machine(server) {
+            Ok(machine) => machine.observe().await,
+            Err(error) => Err(error),
+        };
+        Seen { held, machine }
+    }
+}

@@ -1,0 +1,181 @@
+//! Drives one record: load → decide → act → record. Knows stores, machines and probes by their traits only.
+
+mod act;
+mod drive;
+mod entry;
+mod error;
+mod lease;
+mod look;
+pub mod process;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::{Backend, Machine},
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, Runner},
+        power::Limits,
+    },
+    probe::Probe,
+    store::Store,
+};
+
+pub use drive::Driven;
+pub use entry::Wish;
+pub use error::EngineError;
+pub use look::{Held, Seen};
+
+use lease::LeaseKeeper;
+
+/// Numbers that shape how the engine works.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// How long a process may be silent before it counts as gone.
+    pub lease: Duration,
+    /// After how long a waiter gains one step of priority.
+    pub aging: Duration,
+    /// How long machines may take.
+    pub limits: Limits,
+    /// The longest pause between two looks at a machine that is changing.
+    pub poll: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            aging: Duration::from_hours(24),
+            limits: Limits::default(),
+            poll: Duration::from_secs(2),
+        }
+    }
+}
+
+/// How long a drive may take and who may stop it.
+#[derive(Clone, Debug)]
+pub struct Control {
+    /// Cancelled when the process is asked to stop.
+    pub stop: CancellationToken,
+    /// Time limit for what was asked (`timeouts.create` or `timeouts.delete`).
+    pub timeout: Duration,
+    /// Time limit for giving the server back after a failure.
+    pub release_timeout: Duration,
+}
+
+/// The parts that an engine is made of.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Where records live.
+    pub store: Arc<dyn Store>,
+    /// How servers are reached.
+    pub backend: Arc<dyn Backend>,
+    /// How URLs are asked.
+    pub probe: Arc<dyn Probe>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Who we are.
+    pub runner: Runner,
+    /// The provider's `owner`.
+    pub owner: String,
+    /// Numbers.
+    pub tuning: Tuning,
+}
+
+/// Drives records. Shared by every resource of a provider configuration.
+#[derive(Debug)]
+pub struct Engine {
+    parts: Parts,
+    lease: LeaseKeeper,
+}
+
+impl Engine {
+    /// An engine of these parts. Does nothing until it is asked.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let lease = LeaseKeeper::new(
+            Arc::clone(&parts.store),
+            Arc::clone(&parts.clock),
+            parts.runner.clone(),
+            parts.tuning.lease,
+        );
+        Self { parts, lease }
+    }
+
+    /// Where records live.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.parts.store
+    }
+
+    /// How servers are reached.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.parts.backend
+    }
+
+    /// Who we are.
+    #[must_use]
+    pub fn runner(&self) -> &Runner {
+        &self.parts.runner
+    }
+
+    /// The provider's `owner`.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.parts.owner
+    }
+
+    /// Numbers.
+    #[must_use]
+    pub fn tuning(&self) -> &Tuning {
+        &self.parts.tuning
+    }
+
+    /// The machine behind a configured name.
+    pub fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, EngineError> {
+        Ok(self.parts.backend.machine(server)?)
+    }
+
+    /// The lock key of a server: its hardware identity, checked against what its name was bound to before.
+    ///
+    /// While the machine does not answer, the binding is enough; without one it is an error, because a lock under a
+    /// guessed key would exclude nobody.
+    pub async fn lock_key(&self, server: &str) -> Result<LockKey, EngineError> {
+        let machine = self.machine(server)?;
+        let name = self.bound_name(server);
+        let bound = self.parts.store.binding(&name).await?;
+        match machine.identify().await {
+            Ok(identity) => {
+                let found = LockKey(identity.lock_key);
+                if bound.as_ref() != Some(&found) {
+                    self.parts.store.bind(&name, &found, false).await?;
+                }
+                Ok(found)
+            }
+            Err(error) => match bound {
+                Some(key) if error.is_transient() => {
+                    tracing::warn!(server, %error, "the machine does not answer; its lock key is known from before");
+                    Ok(key)
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// The name under which a server's lock key is bound: names belong to an owner, so that two teams may use the same
+    /// name for two machines.
+    #[must_use]
+    pub fn bound_name(&self, server: &str) -> String {
+        format!("{}/{server}", self.parts.owner)
+    }
+
+    /// Ends the lease, the sessions on the BMCs and the store, in that order. Bounded in time.
+    pub async fn close(&self) {
+        self.lease.resign().await;
+        self.parts.backend.close().await;
+        self.parts.store.close().await;
+    }
+}
