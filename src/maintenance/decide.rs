@@ -155,6 +155,8 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
             Decision::Change(Change::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
+        // Only a place was asked for, and it has one.
+        Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
         Turn::Wait { reason, wake } => waiting(&reason, wake),
     }

@@ -1,0 +1,217 @@
+//! What both resources say about booting: attributes, model, checks.
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::maintenance::spec::{BootMethod, BootSpec, UrlCheck};
+
+use super::{
+    schema::{defaulted, object, optional},
+    values::{Text, bad, boot_mode, given, known, one_of, or_default, web_url},
+};
+
+/// `ready_when`, `complete_when`: a URL that must answer with a status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct UrlModel {
+    /// What is asked with GET.
+    #[serde(default)]
+    pub(super) url: Text,
+    /// The status that counts.
+    #[serde(default)]
+    pub(super) status: ValueNumber,
+}
+
+/// `ignition`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct IgnitionModel {
+    #[serde(default)]
+    url: Text,
+    #[serde(default)]
+    file: Text,
+    #[serde(default)]
+    secret_name: Text,
+}
+
+/// What is said about booting.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct BootModel {
+    pub(super) method: Text,
+    #[serde(default)]
+    pub(super) image: Text,
+    #[serde(default)]
+    pub(super) image_sha256: Text,
+    #[serde(default)]
+    pub(super) ignition: Value<IgnitionModel>,
+    #[serde(default)]
+    pub(super) once: ValueBool,
+    #[serde(default)]
+    pub(super) boot_mode: Text,
+    #[serde(default)]
+    pub(super) ready_when: Value<UrlModel>,
+}
+
+/// The attributes of [`BootModel`] besides `method`, which one type requires and another nests.
+pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
+    [
+        (
+            "image",
+            optional(
+                AttributeType::String,
+                "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
+                 before the server is touched; the server's BMC or firmware must reach it too.",
+            ),
+        ),
+        (
+            "image_sha256",
+            optional(
+                AttributeType::String,
+                "The image's SHA-256. The image is read once and compared before the server is touched.",
+            ),
+        ),
+        (
+            "ignition",
+            optional(
+                object([
+                    ("url", optional(AttributeType::String, "Where the ignition file is served.")),
+                    ("file", optional(AttributeType::String, "A local file.")),
+                    ("secret_name", optional(AttributeType::String, "The name of a Secret that holds it.")),
+                ]),
+                "An ignition file for the booted system. The `redfish` backend has no way to hand one over and refuses \
+                 it at plan.",
+            ),
+        ),
+        (
+            "once",
+            defaulted(
+                AttributeType::Bool,
+                "Whether the override holds for the next boot only. Default: `true`. With `false` every boot uses it \
+                 until it is put back.",
+            ),
+        ),
+        (
+            "boot_mode",
+            optional(AttributeType::String, "`UEFI` or `Legacy`. Default: the server's mode is left as it is."),
+        ),
+        (
+            "ready_when",
+            optional(
+                object([
+                    ("url", optional(AttributeType::String, "What is asked with GET.")),
+                    ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
+                ]),
+                "The word of an external preparer. The server is not switched on before this URL answers with this \
+                 status.",
+            ),
+        ),
+    ]
+}
+
+impl BootModel {
+    /// Fills what has a default.
+    pub(super) fn set_defaults(&mut self) {
+        or_default(&mut self.once, true);
+        if let Value::Value(check) = &mut self.ready_when {
+            or_default(&mut check.status, 200);
+        }
+    }
+
+    /// Checks what is known and turns it into rules' terms; `None` when something is wrong or not known yet.
+    pub(super) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
+        let path = |name: &'static str| at.clone().attribute(name);
+        let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
+        let image = web_url(diags, &self.image, path("image"));
+        let digest = self.check_digest(diags, path("image_sha256"));
+        if let Value::Value(_) = self.ignition {
+            bad(
+                diags,
+                path("ignition"),
+                "Ignition cannot be handed over",
+                "The redfish backend knows no way to give a server an ignition file. Build it into the image, or name it \
+                 on the image's kernel command line.",
+            );
+        }
+        let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
+        let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
+        match method {
+            Some(BootMethod::Http | BootMethod::VirtualMedia) if self.image.is_null() => bad(
+                diags,
+                path("image"),
+                "An image is needed",
+                format!("Method {:?} boots an image: say which.", given(&self.method).unwrap_or_default()),
+            ),
+            Some(BootMethod::Pxe | BootMethod::Disk) if !self.image.is_null() => bad(
+                diags,
+                path("image"),
+                "No image is possible",
+                format!(
+                    "Method {:?} boots what the network or the disk offers; the image would be ignored.",
+                    given(&self.method).unwrap_or_default()
+                ),
+            ),
+            _ => {}
+        }
+        if !self.image_sha256.is_null() && self.image.is_null() {
+            bad(diags, path("image_sha256"), "No image to compare", "Give image too, or leave image_sha256 out.");
+        }
+        let once = match self.once {
+            Value::Value(once) => once,
+            _ => true,
+        };
+        Some(BootSpec { method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+    }
+
+    fn check_digest(&self, diags: &mut Diagnostics, path: AttributePath) -> Option<String> {
+        let text = given(&self.image_sha256)?.to_ascii_lowercase();
+        if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Some(text);
+        }
+        bad(
+            diags,
+            path,
+            "Not a SHA-256",
+            format!("A SHA-256 has 64 hexadecimal digits; this has {} characters.", text.chars().count()),
+        );
+        None
+    }
+}
+
+/// A checked URL and status.
+pub(super) fn check_url(diags: &mut Diagnostics, value: &Value<UrlModel>, at: &AttributePath) -> Option<UrlCheck> {
+    let Value::Value(check) = value else { return None };
+    if check.url.is_null() {
+        bad(diags, at.clone().attribute("url"), "A URL is needed", "Say which URL must answer.");
+    }
+    let url = web_url(diags, &check.url, at.clone().attribute("url"));
+    let status = match check.status {
+        Value::Value(status) => status,
+        _ => 200,
+    };
+    let status = u16::try_from(status).ok().filter(|status| (100..600).contains(status));
+    if status.is_none() {
+        bad(diags, at.clone().attribute("status"), "Not an HTTP status", "A status is a number from 100 to 599.");
+    }
+    Some(UrlCheck { url: url?, status: status? })
+}
+
+impl From<&BootSpec> for BootModel {
+    fn from(spec: &BootSpec) -> Self {
+        Self {
+            method: Value::Value(spec.method.name().to_owned()),
+            image: known(spec.image.clone()),
+            image_sha256: known(spec.image_sha256.clone()),
+            ignition: Value::Null,
+            once: Value::Value(spec.once),
+            boot_mode: known(spec.boot_mode.map(|mode| mode.as_redfish().to_owned())),
+            ready_when: spec.ready_when.as_ref().map_or(Value::Null, |check| {
+                Value::Value(UrlModel {
+                    url: Value::Value(check.url.clone()),
+                    status: Value::Value(i64::from(check.status)),
+                })
+            }),
+        }
+    }
+}

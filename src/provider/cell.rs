@@ -1,0 +1,64 @@
+//! What all resources share. The wire makes resources before the provider is configured, so they hold this cell.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tf_provider::{AttributePath, Diagnostics};
+use tokio_util::sync::CancellationToken;
+
+use crate::{engine::Engine, plugin::diagnostic};
+
+/// How far the provider's configuration has got.
+#[derive(Debug)]
+pub(super) enum Configured {
+    /// Not yet.
+    No,
+    /// Some of it is not known before apply: planning goes on without looking, everything else refuses.
+    Deferred,
+    /// Ready.
+    Ready(Arc<Engine>),
+}
+
+/// Shared by the provider and its resources.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    state: Arc<RwLock<Configured>>,
+    /// Cancelled when the host asks us to stop.
+    pub(super) stop: CancellationToken,
+}
+
+impl Cell {
+    /// A cell that is not configured.
+    pub(super) fn new(stop: CancellationToken) -> Self {
+        Self { state: Arc::new(RwLock::new(Configured::No)), stop }
+    }
+
+    /// Sets what came of the configuration.
+    pub(super) fn set(&self, configured: Configured) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
+    }
+
+    /// The engine, if it is there; planning goes on without.
+    pub(super) fn engine_if_ready(&self) -> Option<Arc<Engine>> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            Configured::Ready(engine) => Some(Arc::clone(engine)),
+            Configured::No | Configured::Deferred => None,
+        }
+    }
+
+    /// The engine, or an error that says why there is none.
+    pub(super) fn engine(&self, diags: &mut Diagnostics) -> Option<Arc<Engine>> {
+        let ready = self.engine_if_ready();
+        if ready.is_none() {
+            let deferred =
+                matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred);
+            let detail = if deferred {
+                "Some of the provider's configuration is only known after other resources are applied. Apply those first, \
+                 for example with -target."
+            } else {
+                "The host asked for a server before it configured the provider."
+            };
+            diags.add_error(diagnostic("The provider is not configured", detail, AttributePath::root()));
+        }
+        ready
+    }
+}

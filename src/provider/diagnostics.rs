@@ -1,0 +1,175 @@
+//! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and what to do.
+
+use tf_provider::{AttributePath, Diagnostic};
+
+use crate::{
+    backend::BackendError,
+    engine::EngineError,
+    maintenance::{lock::Refusal, queue::shown_time, state::Maintenance},
+    plugin::diagnostic,
+    store::StoreError,
+};
+
+/// Nothing was done, and nothing is known about the server.
+const NOTHING_DONE: &str = "Nothing was done to the server.";
+
+/// The diagnostic of a failed operation on a server.
+pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
+    match error {
+        EngineError::Store(error) => of_store(server, error),
+        EngineError::Machine(error) => of_machine(server, error),
+        EngineError::Refused(refusal) => of_refusal(server, refusal),
+        EngineError::LeaseLost(_) => diagnostic(
+            format!("The right to act on {server} was lost"),
+            format!(
+                "{error}. The process stopped before its next step; the record and the hold stay as they are. Apply \
+                 again to go on."
+            ),
+            AttributePath::root(),
+        ),
+        EngineError::NotFound { id, store } => diagnostic(
+            format!("{id} does not exist"),
+            format!("The coordination store {store} knows no maintenance of this name."),
+            AttributePath::root(),
+        ),
+        EngineError::Over(record) => diagnostic(
+            format!("{} is over", record.id),
+            format!("It is {}.", record.phase.name()),
+            AttributePath::root(),
+        ),
+    }
+}
+
+fn of_store(server: &str, error: &StoreError) -> Diagnostic {
+    let (summary, detail) = match error {
+        StoreError::Unavailable { .. } => (
+            format!("The hold on {server} cannot be looked up"),
+            format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
+        ),
+        StoreError::Unreadable { .. } => (
+            format!("The hold on {server} cannot be read"),
+            format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+        ),
+        StoreError::Refused(refusal) => return of_refusal(server, refusal),
+        StoreError::NameTaken { id, key } => (
+            format!("{id} is already used for another server"),
+            format!(
+                "It is active for the machine {key}. {NOTHING_DONE} A maintenance is found by its namespace and name, so \
+                 both must be unique in a coordination store. With create_before_destroy, give the new one another name."
+            ),
+        ),
+        StoreError::OtherIdentity { server: bound, bound: before, found } => (
+            format!("{server} is another machine than before"),
+            format!(
+                "Its hardware identity was {before} and is now {found}. {NOTHING_DONE} If the mainboard was changed, say so \
+                 once: terraform-provider-metal server rebind {bound} --key {found}"
+            ),
+        ),
+    };
+    diagnostic(summary, detail, AttributePath::root())
+}
+
+/// The diagnostic of a machine that could not be asked or told.
+pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
+    let (summary, advice, path) = match error {
+        BackendError::UnknownServer { .. } => (
+            format!("{server} is not configured"),
+            "Add it to redfish.servers or to the inventory file of the provider.",
+            AttributePath::new("server"),
+        ),
+        BackendError::Unreachable { .. } => {
+            (format!("The BMC of {server} did not answer"), "Check its address and the network.", AttributePath::root())
+        }
+        BackendError::ReplyLost { .. } => (
+            format!("A reply of the BMC of {server} was lost"),
+            "Apply again: what the machine shows decides how it goes on.",
+            AttributePath::root(),
+        ),
+        BackendError::Untrusted { .. } => {
+            (format!("The BMC of {server} is not trusted"), "", AttributePath::root())
+        }
+        BackendError::Unauthorized { .. } => (
+            format!("The BMC of {server} refused the credentials"),
+            "It was tried once, so that no account is locked out. Check the user name and password.",
+            AttributePath::root(),
+        ),
+        BackendError::Rejected { .. } => {
+            (format!("The BMC of {server} refused a request"), "", AttributePath::root())
+        }
+        BackendError::Unsupported { .. } => {
+            (format!("{server} cannot do what is asked"), "", AttributePath::root())
+        }
+        BackendError::Protocol { .. } => (
+            format!("The BMC of {server} answered something else than Redfish"),
+            "Check that the endpoint is the BMC's own address.",
+            AttributePath::root(),
+        ),
+    };
+    let detail = if advice.is_empty() { format!("{error}.") } else { format!("{error}. {advice}") };
+    diagnostic(summary, detail, path)
+}
+
+fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
+    let (summary, detail, path) = match refusal {
+        Refusal::OtherSpec { id, existing, asked } => (
+            format!("{id} exists with another specification"),
+            format!(
+                "It was asked for with: {existing}.\nThis configuration asks: {asked}.\n{NOTHING_DONE} If the existing one is \
+                 yours, destroy it or import it ({id}); otherwise choose another name."
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::OtherOwner { id, existing, asked } => (
+            format!("{id} belongs to somebody else"),
+            format!(
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} Choose another namespace or \
+                 name, or set the provider's owner if both are yours."
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::InUse { id, by, until } => (
+            format!("{id} is being worked on"),
+            format!(
+                "{by} has it; its lease runs until {} and is renewed while it works. {NOTHING_DONE} Wait for it, or, if it \
+                 is known to be gone, apply again after that time.",
+                shown_time(*until)
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::HeldByOurselves { holder } => (
+            format!("{server} is held by {holder}"),
+            format!(
+                "A boot configuration without maintenance_id takes its own turn, and that turn would wait for {holder} of \
+                 the same owner: for ever, if both are in one configuration. {NOTHING_DONE} Set maintenance_id = \
+                 {holder:?} (the id of that metal_server_maintenance)."
+            ),
+            AttributePath::new("maintenance_id"),
+        ),
+        Refusal::ParentNotHolding => (
+            format!("{server} is not held by that maintenance"),
+            format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
+            AttributePath::new("maintenance_id"),
+        ),
+        Refusal::Gone | Refusal::Fenced { .. } | Refusal::OtherGeneration { .. } | Refusal::WrongPhase(_) => (
+            format!("The hold on {server} is no longer ours"),
+            format!("{refusal}. Nothing more was done to the server."),
+            AttributePath::root(),
+        ),
+    };
+    diagnostic(summary, detail, path)
+}
+
+/// The hold was taken away.
+pub(super) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
+    let how = match &record.phase {
+        crate::maintenance::state::Phase::Completed { at, ending } => {
+            format!("{} was {ending} at {}", record.id, shown_time(*at))
+        }
+        phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
+    };
+    diagnostic(
+        format!("The hold on {server} is no longer ours"),
+        format!("{how}. Nothing more was done to the server. The resource is dropped from the state."),
+        AttributePath::root(),
+    )
+}

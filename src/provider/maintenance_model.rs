@@ -1,0 +1,358 @@
+//! Schema and model of `metal_server_maintenance`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueList, ValueNumber},
+};
+
+use crate::maintenance::{
+    ids::{MaintenanceId, check_name},
+    spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
+};
+
+use super::{
+    boot::{self, BootModel, UrlModel, check_url},
+    schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
+    values::{
+        Text, Texts, Timeouts, bad, check_timeouts, duration, given, not_empty, one_of, or_default, power, texts,
+    },
+};
+
+/// `complete_when`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct CompleteModel {
+    #[serde(default)]
+    power_state: Text,
+    #[serde(default)]
+    url: Text,
+    #[serde(default)]
+    status: ValueNumber,
+}
+
+/// `window`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct WindowModel {
+    #[serde(default)]
+    schedule: Text,
+    #[serde(default)]
+    duration: Text,
+    #[serde(default)]
+    time_zone: Text,
+    #[serde(default)]
+    min_remaining: Text,
+    #[serde(default)]
+    exclude: ValueList<Text>,
+}
+
+/// A `metal_server_maintenance` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct MaintenanceModel {
+    pub(super) id: Text,
+    pub(super) server: Text,
+    pub(super) namespace: Text,
+    pub(super) name: Text,
+    pub(super) policy: Text,
+    pub(super) reason: Text,
+    pub(super) ticket: Text,
+    pub(super) priority: ValueNumber,
+    pub(super) server_power: Text,
+    pub(super) boot_configuration: Value<BootModel>,
+    pub(super) window: Value<WindowModel>,
+    pub(super) wait_for: Text,
+    pub(super) complete_when: Value<CompleteModel>,
+    pub(super) expires_after: Text,
+    pub(super) hold_place_for: Text,
+    pub(super) triggers: Texts,
+    pub(super) timeouts: Value<Timeouts>,
+    pub(super) state: Text,
+    pub(super) waiting_for: Text,
+    pub(super) queue_position: ValueNumber,
+    pub(super) requested_at: Text,
+    pub(super) started_at: Text,
+    pub(super) generation: ValueNumber,
+    pub(super) lock_key: Text,
+    pub(super) power_state: Text,
+    pub(super) previous_power_state: Text,
+}
+
+/// How far a create goes when nothing is said.
+const WAIT_FOR: &str = "InMaintenance";
+/// How long a place is kept when nothing is said.
+const HOLD_PLACE_FOR: &str = "15m";
+
+/// The schema.
+pub(super) fn maintenance_schema() -> Schema {
+    use AttributeType::{List, Map, Number, String};
+    let mut all = attributes([
+        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces: this server is given back and the other one taken.")),
+        ("namespace", required(String, "First part of the name under which the maintenance is found again without a state file. Changing it replaces.")),
+        ("name", required(String, "Second part of that name. Changing it replaces.")),
+        ("policy", required(String, "`Enforced` asks nobody. `OwnerApproval` asks the server's owner first; this version has no approvals yet and refuses it at plan.")),
+        ("reason", optional(String, "Why, for people. Shown wherever the holder is named.")),
+        ("ticket", optional(String, "Where it is discussed.")),
+        ("priority", defaulted(Number, "Higher goes first in the queue. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.")),
+        ("server_power", optional(String, "Power wanted while in maintenance: `On` or `Off`. With a `boot_configuration` the server is switched off, configured, and then brought to this power. Default: the power is left as it is, and a boot configuration takes effect whenever the server is next started.")),
+        ("wait_for", defaulted(String, "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).")),
+        ("expires_after", optional(String, "How long the server may be held, for example `\"12h\"`. Afterwards the hold is overdue: plans warn, and the next one in the queue gives the server back and takes it. Default: never.")),
+        ("hold_place_for", defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`.")),
+        ("triggers", optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew.")),
+        ("id", computed(String, "`namespace/name`.")),
+        ("state", computed(String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.")),
+        ("waiting_for", computed(String, "What a pending maintenance waits for; null once the server is taken.")),
+        ("queue_position", computed(Number, "How many are before it; null once the server is taken.")),
+        ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
+        ("started_at", computed(String, "When the server was prepared (RFC 3339, UTC).")),
+        ("generation", computed(Number, "The fencing number of the last process that acted on it; `release` on the command line asks for it.")),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
+        ("power_state", computed(String, "The server's power when it was last looked at.")),
+        ("previous_power_state", computed(String, "The server's power before; it is put back at destroy.")),
+        ("timeouts", timeouts([
+            ("create", "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is given back."),
+            ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
+            ("delete", "For giving the server back. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes."),
+        ])),
+    ]);
+    let mut boot = attributes(boot::attributes());
+    boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
+    all.insert(
+        "boot_configuration".to_owned(),
+        optional(AttributeType::AttributeSingle(boot), "What the server boots for the maintenance. Put back as it was at destroy."),
+    );
+    all.insert(
+        "window".to_owned(),
+        optional(
+            object([
+                ("schedule", optional(String, "When the window opens, as a cron expression.")),
+                ("duration", optional(String, "How long it stays open.")),
+                ("time_zone", optional(String, "IANA time zone of the schedule.")),
+                ("min_remaining", optional(String, "How much of the window must be left to start.")),
+                ("exclude", optional(List(Box::new(String)), "Days on which it does not open.")),
+            ]),
+            "When the maintenance may start. This version has no windows yet and refuses one at plan.",
+        ),
+    );
+    all.insert(
+        "complete_when".to_owned(),
+        optional(
+            object([
+                ("power_state", optional(String, "`On` or `Off`: ends when the server is seen so.")),
+                ("url", optional(String, "Ends when this URL answers with `status`.")),
+                ("status", defaulted(Number, "The status that counts for `url`. Default: `200`.")),
+            ]),
+            "When the maintenance is over by itself; with `wait_for = \"Completed\"` one apply runs all of it and gives the server back.",
+        ),
+    );
+    schema(
+        "Takes a server out of service: waits for its turn, holds the server under a durable lock, boots it as asked, and \
+         gives it back exactly as it was when the resource is destroyed.",
+        all,
+    )
+}
+
+impl MaintenanceModel {
+    /// Fills what has a default.
+    pub(super) fn set_defaults(&mut self) {
+        or_default(&mut self.priority, 0);
+        or_default(&mut self.wait_for, WAIT_FOR.to_owned());
+        or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
+        if let Value::Value(boot) = &mut self.boot_configuration {
+            boot.set_defaults();
+        }
+        if let Value::Value(complete) = &mut self.complete_when
+            && !complete.url.is_null()
+        {
+            or_default(&mut complete.status, 200);
+        }
+        if let Value::Value(complete) = &mut self.complete_when
+            && complete.status.is_unknown()
+        {
+            complete.status = if complete.url.is_null() { Value::Null } else { Value::Value(200) };
+        }
+    }
+
+    /// Whether the parts that name it are all known.
+    pub(super) fn name_id(&self) -> Option<MaintenanceId> {
+        MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    /// How far create goes.
+    pub(super) fn wait_for(&self) -> WaitFor {
+        match given(&self.wait_for) {
+            Some("Enqueued") => WaitFor::Enqueued,
+            Some("Completed") => WaitFor::Completed,
+            _ => WaitFor::InMaintenance,
+        }
+    }
+
+    /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
+    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Spec> {
+        let path = |name: &'static str| AttributePath::new(name);
+        for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
+            if let Some(text) = given(value)
+                && let Err(problem) = check_name(text)
+            {
+                bad(diags, path(name), "Not a usable name", format!("{text:?}: it {problem}."));
+            }
+        }
+        for (name, value) in
+            [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)]
+        {
+            not_empty(diags, value, path(name));
+        }
+        let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {
+            "OwnerApproval" => Some(Policy::OwnerApproval),
+            "Enforced" => Some(Policy::Enforced),
+            _ => None,
+        });
+        if policy == Some(Policy::OwnerApproval) {
+            bad(
+                diags,
+                path("policy"),
+                "Approvals are not available yet",
+                "This version cannot ask a server's owner, and does not take a server that its owner should have been \
+                 asked for. Agree with the owner and say policy = \"Enforced\".",
+            );
+        }
+        if let Value::Value(_) = self.window {
+            bad(
+                diags,
+                path("window"),
+                "Windows are not available yet",
+                "This version starts as soon as it is the maintenance's turn; it does not ignore a window. Leave it out and \
+                 apply when the window is open.",
+            );
+        }
+        let server_power = power(diags, &self.server_power, path("server_power"));
+        let boot = match &self.boot_configuration {
+            Value::Value(boot) => boot.check(diags, &path("boot_configuration")),
+            _ => None,
+        };
+        one_of(diags, &self.wait_for, path("wait_for"), &["Enqueued", "InMaintenance", "Completed"], |text| {
+            matches!(text, "Enqueued" | "InMaintenance" | "Completed").then_some(())
+        });
+        let complete_when = self.check_completion(diags);
+        let expires_after = duration(diags, &self.expires_after, path("expires_after"));
+        let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
+        check_timeouts(diags, &self.timeouts);
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        Some(Spec {
+            kind: Kind::Maintenance,
+            server: given(&self.server)?.to_owned(),
+            parent: None,
+            policy: policy?,
+            reason: given(&self.reason).map(str::to_owned),
+            ticket: given(&self.ticket).map(str::to_owned),
+            priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
+            server_power,
+            boot,
+            complete_when,
+            expires_after,
+            hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
+            triggers: texts(&self.triggers),
+        })
+    }
+
+    fn check_completion(&self, diags: &mut Diagnostics) -> Option<CompleteWhen> {
+        let at = AttributePath::new("complete_when");
+        let Value::Value(complete) = &self.complete_when else {
+            if self.complete_when.is_null() && self.wait_for() == WaitFor::Completed {
+                bad(
+                    diags,
+                    at,
+                    "Nothing would complete it",
+                    "wait_for = \"Completed\" waits until complete_when comes true: say when.",
+                );
+            }
+            return None;
+        };
+        match (complete.power_state.is_null(), complete.url.is_null()) {
+            (true, true) => bad(diags, at.clone(), "Nothing would complete it", "Give power_state or url."),
+            (false, false) => {
+                bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
+            }
+            _ => {}
+        }
+        let wanted = power(diags, &complete.power_state, at.clone().attribute("power_state"));
+        if wanted.is_some() && given(&self.server_power) == given(&complete.power_state) {
+            bad(
+                diags,
+                at.clone().attribute("power_state"),
+                "It would be over at once",
+                "server_power brings the server to the very state that ends the maintenance.",
+            );
+        }
+        if let Some(wanted) = wanted {
+            return Some(CompleteWhen::PowerState(wanted));
+        }
+        if complete.url.is_null() {
+            return None;
+        }
+        let check = UrlModel { url: complete.url.clone(), status: complete.status };
+        check_url(diags, &Value::Value(check), &at).map(CompleteWhen::Url)
+    }
+
+    /// The attributes whose change takes another server, or runs the maintenance anew.
+    pub(super) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
+        let mut paths = Vec::new();
+        for (name, now, before) in [
+            ("server", &self.server, &prior.server),
+            ("namespace", &self.namespace, &prior.namespace),
+            ("name", &self.name, &prior.name),
+        ] {
+            if now != before {
+                paths.push(AttributePath::new(name));
+            }
+        }
+        if self.triggers != prior.triggers {
+            paths.push(AttributePath::new("triggers"));
+        }
+        paths
+    }
+
+    /// Everything the provider tells is not known yet.
+    pub(super) fn unknown_outputs(&mut self) {
+        for text in [
+            &mut self.id,
+            &mut self.state,
+            &mut self.waiting_for,
+            &mut self.requested_at,
+            &mut self.started_at,
+            &mut self.lock_key,
+            &mut self.power_state,
+            &mut self.previous_power_state,
+        ] {
+            *text = Value::Unknown;
+        }
+        self.queue_position = Value::Unknown;
+        self.generation = Value::Unknown;
+    }
+}
+
+/// A map for a state.
+pub(super) fn shown_texts(map: &BTreeMap<String, String>) -> Texts {
+    if map.is_empty() {
+        return Value::Null;
+    }
+    Value::Value(map.iter().map(|(name, text)| (name.clone(), Value::Value(text.clone()))).collect())
+}
+
+impl From<&CompleteWhen> for CompleteModel {
+    fn from(when: &CompleteWhen) -> Self {
+        match when {
+            CompleteWhen::PowerState(power) => {
+                Self { power_state: Value::Value(power.to_string()), url: Value::Null, status: Value::Null }
+            }
+            CompleteWhen::Url(check) => Self {
+                power_state: Value::Null,
+                url: Value::Value(check.url.clone()),
+                status: Value::Value(i64::from(check.status)),
+            },
+        }
+    }
+}
