@@ -1,0 +1,229 @@
+//! Values of the host to Rust types and back.
+use prost::bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tf_provider::{AttributePath, Diagnostics};
+
+use super::{diagnostics::diagnostic, numbers, proto::tfplugin6::DynamicValue, shape::Shape};
+
+const NULL: &[u8] = &[0xc0];
+/// The shape of values nothing has to be known about: private state, metadata, identities.
+static OWN: Shape = Shape::Opaque;
+
+/// A null value, as hosts send it.
+pub(super) fn null() -> DynamicValue {
+    DynamicValue { msgpack: Bytes::from_static(NULL), json: Bytes::new() }
+}
+
+/// Whether a value is null or was left out.
+pub(super) fn is_null(value: Option<&DynamicValue>) -> bool {
+    value.is_none_or(|value| match (&*value.msgpack, &*value.json) {
+        ([], json) => json.is_empty() || json == b"null",
+        (msgpack, _) => msgpack == NULL,
+    })
+}
+
+/// A received value, ready to be decoded; types may borrow from it.
+#[derive(Debug)]
+pub(super) struct Received<'s> {
+    bytes: Bytes,
+    json: bool,
+    shape: &'s Shape,
+    /// What the value is to the reader of an error: "configuration", "prior state" …
+    what: &'static str,
+}
+
+impl<'s> Received<'s> {
+    /// Takes a value of the schema `shape` was made from. An absent value is null.
+    pub fn new(value: Option<&DynamicValue>, shape: &'s Shape, what: &'static str) -> Self {
+        let value = value.cloned().unwrap_or_default();
+        let json = value.msgpack.is_empty() && !value.json.is_empty();
+        let bytes = if json { value.json } else { Self::filled(value.msgpack) };
+        let bytes = match numbers::inbound(&bytes, shape).filter(|_| !json) {
+            Some(Ok(rewritten)) => rewritten.into(),
+            // Decoding what is malformed tells better what is wrong with it.
+            Some(Err(_)) | None => bytes,
+        };
+        Self { bytes, json, shape, what }
+    }
+
+    /// Takes bytes that only this provider reads and writes.
+    pub fn own(bytes: &Bytes, what: &'static str) -> Self {
+        Self { bytes: Self::filled(bytes.clone()), json: false, shape: &OWN, what }
+    }
+
+    /// Takes provider metadata, which has a schema only where the provider gives one.
+    pub fn meta(value: Option<&DynamicValue>) -> Self {
+        Self::new(value, &OWN, "provider metadata")
+    }
+
+    /// Takes a resource identity.
+    pub fn identity(value: Option<&DynamicValue>) -> Self {
+        Self::new(value, &OWN, "resource identity")
+    }
+
+    fn filled(bytes: Bytes) -> Bytes {
+        if bytes.is_empty() { Bytes::from_static(NULL) } else { bytes }
+    }
+
+    /// Decodes; `None` after an error that carries the attribute's path.
+    pub fn decode<'de, T: Deserialize<'de>>(&'de self, diags: &mut Diagnostics) -> Option<T> {
+        let decoded = if self.json {
+            let mut json = serde_json::Deserializer::from_slice(&self.bytes);
+            serde_path_to_error::deserialize(&mut json).map_err(|error| self.place(&error))
+        } else {
+            let mut msgpack = rmp_serde::Deserializer::from_read_ref(&*self.bytes);
+            serde_path_to_error::deserialize(&mut msgpack).map_err(|error| self.place(&error))
+        };
+        decoded
+            .map_err(|(path, reason)| {
+                diags.add_error(diagnostic(
+                    format!("The {} does not fit the provider", self.what),
+                    format!("{reason}\nThis is a bug in the provider; please report it."),
+                    path,
+                ));
+            })
+            .ok()
+    }
+
+    fn place<E: std::fmt::Display>(&self, error: &serde_path_to_error::Error<E>) -> (AttributePath, String) {
+        let path = self.shape.path(error.path());
+        let at = if path.steps.is_empty() { String::new() } else { format!("{path}: ") };
+        (path, format!("{at}{}.", without_values(&error.inner().to_string())))
+    }
+}
+
+/// The part of a serde error that cannot hold a value, since the value may be a secret.
+fn without_values(message: &str) -> &str {
+    const SAFE: [&str; 5] =
+        ["missing field", "unknown field", "duplicate field", "invalid length", "data did not match"];
+    if SAFE.iter().any(|start| message.starts_with(start)) {
+        message
+    } else if let Some((_, expected)) = message.rsplit_once(", ")
+        && expected.starts_with("expected ")
+    {
+        expected
+    } else if message.starts_with("wrong msgpack marker") {
+        "the value has another type"
+    } else {
+        "the value was refused"
+    }
+}
+
+/// Encodes a value for the host; `None` after an error.
+pub(super) fn send<T: Serialize>(diags: &mut Diagnostics, value: &T) -> Option<DynamicValue> {
+    let encoded = pack(diags, value)?;
+    let rewritten = numbers::outbound(&encoded);
+    rewritten
+        .map(|msgpack| DynamicValue { msgpack: msgpack.into(), json: Bytes::new() })
+        .map_err(|error| refuse(diags, &error))
+        .ok()
+}
+
+/// Encodes what only this provider will read; a null becomes no bytes at all.
+pub(super) fn keep<T: Serialize>(diags: &mut Diagnostics, value: &T) -> Option<Bytes> {
+    let encoded = pack(diags, value)?;
+    Some(if encoded == NULL { Bytes::new() } else { encoded.into() })
+}
+
+fn pack<T: Serialize>(diags: &mut Diagnostics, value: &T) -> Option<Vec<u8>> {
+    rmp_serde::to_vec_named(value).map_err(|error| refuse(diags, &error)).ok()
+}
+
+fn refuse(diags: &mut Diagnostics, error: &dyn std::fmt::Display) {
+    diags.add_error(diagnostic(
+        "The provider's answer cannot be encoded",
+        format!("{error}.\nThis is a bug in the provider; please report it."),
+        AttributePath::root(),
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use tf_provider::{
+        AttributePathStep,
+        value::{Value, ValueNumber, ValueSet, ValueString},
+    };
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct State<'a> {
+        name: ValueString<'a>,
+        factor: Value<f64>,
+        count: ValueNumber,
+        tags: ValueSet<ValueString<'a>>,
+    }
+
+    fn shape() -> Shape {
+        Shape::Object(BTreeMap::from([
+            ("name".into(), Shape::Opaque),
+            ("factor".into(), Shape::Number),
+            ("count".into(), Shape::Number),
+            ("tags".into(), Shape::Elements(Box::new(Shape::Opaque))),
+            ("sizes".into(), Shape::Map(Box::new(Shape::Number))),
+        ]))
+    }
+
+    fn value(value: &impl Serialize) -> DynamicValue {
+        DynamicValue { msgpack: rmp_serde::to_vec_named(value).unwrap().into(), json: Bytes::new() }
+    }
+
+    #[test]
+    fn known_null_and_unknown_values_come_back_as_they_went() {
+        let (shape, mut diags) = (shape(), Diagnostics::default());
+        let state = State {
+            name: Value::Unknown,
+            factor: Value::Value(0.1),
+            count: Value::Null,
+            tags: Value::Value([Value::Unknown, Value::Value("a".into())].into()),
+        };
+        let sent = send(&mut diags, &state).unwrap();
+        let received = Received::new(Some(&sent), &shape, "state");
+        assert_eq!(received.decode::<State<'_>>(&mut diags).unwrap(), state);
+        assert_eq!(diags, Diagnostics::default());
+    }
+
+    #[test]
+    fn an_error_names_the_attribute_and_no_value() {
+        #[derive(Debug, Deserialize)]
+        struct Wrong {
+            #[serde(rename = "sizes")]
+            _sizes: BTreeMap<String, bool>,
+        }
+        let (shape, mut diags) = (shape(), Diagnostics::default());
+        let sent = value(&BTreeMap::from([("sizes", BTreeMap::from([("k", "hunter2")]))]));
+        let received = Received::new(Some(&sent), &shape, "configuration");
+        assert!(received.decode::<Wrong>(&mut diags).is_none());
+        let error = &diags.errors[0];
+        assert_eq!(
+            error.attribute.steps,
+            [AttributePathStep::Attribute("sizes".into()), AttributePathStep::Key("k".into())]
+        );
+        assert!(!error.detail.contains("hunter2"), "{}", error.detail);
+        assert!(error.detail.starts_with("sizes[\"k\"]: the value has another type."), "{}", error.detail);
+    }
+
+    #[test]
+    fn nothing_and_null_are_null_in_both_encodings() {
+        let json =
+            |text: &'static str| DynamicValue { msgpack: Bytes::new(), json: Bytes::from_static(text.as_bytes()) };
+        for empty in [None, Some(DynamicValue::default()), Some(null()), Some(json("null"))] {
+            assert!(is_null(empty.as_ref()));
+            let mut diags = Diagnostics::default();
+            let received = Received::new(empty.as_ref(), &OWN, "x");
+            assert_eq!(received.decode::<Option<bool>>(&mut diags), Some(None));
+        }
+        assert!(!is_null(Some(&value(&0))));
+        assert!(!is_null(Some(&json("{}"))));
+    }
+
+    #[test]
+    fn an_empty_private_state_takes_no_bytes() {
+        let mut diags = Diagnostics::default();
+        assert!(keep(&mut diags, &()).unwrap().is_empty());
+        assert_eq!(Received::own(&Bytes::new(), "private state").decode::<()>(&mut diags), Some(()));
+    }
+}

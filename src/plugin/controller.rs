@@ -1,0 +1,62 @@
+//! The services every go-plugin host expects beside the provider's own.
+use futures_util::stream::{self, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
+
+use super::proto::{
+    health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_server::Health},
+    plugin::{
+        ConnInfo, Empty, StdioData, grpc_broker_server::GrpcBroker, grpc_controller_server::GrpcController,
+        grpc_stdio_server::GrpcStdio,
+    },
+};
+
+/// One value plays all of them: they share nothing but the two tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Controller {
+    /// Cancelled when the host asks the process to end.
+    pub asked_to_end: CancellationToken,
+    /// Cancelled when the server closes; ends the streams that are open until then.
+    pub down: CancellationToken,
+}
+
+impl Controller {
+    /// A stream that carries nothing and ends with the server.
+    fn silence<T: Send + 'static>(&self) -> BoxStream<T> {
+        Box::pin(stream::pending().take_until(self.down.clone().cancelled_owned()))
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcController for Controller {
+    async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.asked_to_end.cancel();
+        Ok(Response::new(Empty {}))
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcStdio for Controller {
+    /// Carries nothing: standard output stays silent, and the host reads our standard error from
+    /// its pipe. The stream itself matters, as it keeps the host's connection from going idle.
+    async fn stream_stdio(&self, _: Request<Empty>) -> Result<Response<BoxStream<StdioData>>, Status> {
+        Ok(Response::new(self.silence()))
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcBroker for Controller {
+    async fn start_stream(&self, _: Request<Streaming<ConnInfo>>) -> Result<Response<BoxStream<ConnInfo>>, Status> {
+        Ok(Response::new(self.silence()))
+    }
+}
+
+#[tonic::async_trait]
+impl Health for Controller {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        match request.get_ref().service.as_str() {
+            "" | "plugin" => Ok(Response::new(HealthCheckResponse { status: ServingStatus::Serving.into() })),
+            other => Err(Status::not_found(format!("no service {other}"))),
+        }
+    }
+}

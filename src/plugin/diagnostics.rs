@@ -1,0 +1,94 @@
+//! What people read: building diagnostics, and sending them.
+use std::borrow::Cow;
+
+use tf_provider::{AttributePath, AttributePathStep, Diagnostic, Diagnostics};
+
+use super::proto::tfplugin6 as wire;
+
+/// Builds a diagnostic that says only what it is given.
+///
+/// Use this (with [`Diagnostics::add_error`] and [`Diagnostics::add_warning`]) instead of
+/// `Diagnostic::new`, `root_error`, `root_warning` and their kin: those append a backtrace to the
+/// detail whenever `RUST_BACKTRACE` is set, which buries the sentence a person should read.
+/// [`AttributePath::root`] stands for "no attribute in particular".
+#[must_use]
+pub fn diagnostic<S, D>(summary: S, detail: D, attribute: AttributePath) -> Diagnostic
+where
+    S: Into<Cow<'static, str>>,
+    D: Into<Cow<'static, str>>,
+{
+    Diagnostic { summary: summary.into(), detail: detail.into(), attribute }
+}
+
+/// Adds an error unless there is one: for answers that must not look like success.
+pub(super) fn ensure_error(diags: &mut Diagnostics, error: impl FnOnce() -> Diagnostic) {
+    if diags.errors.is_empty() {
+        diags.add_error(error());
+    }
+}
+
+/// A fault of the provider itself in `rpc` on `subject`.
+pub(super) fn internal_error(rpc: &str, subject: &str, what: impl std::fmt::Display) -> Diagnostic {
+    let of = if subject.is_empty() { "" } else { " of " };
+    diagnostic(
+        format!("Internal error in {rpc}{of}{subject}"),
+        format!("{what}\nThis is a bug in the provider; please report it."),
+        AttributePath::root(),
+    )
+}
+
+/// Errors first, as they were added; then warnings.
+pub(super) fn to_wire(diags: Diagnostics) -> Vec<wire::Diagnostic> {
+    use wire::diagnostic::Severity;
+    let errors = diags.errors.into_iter().map(|d| (Severity::Error, d));
+    let warnings = diags.warnings.into_iter().map(|d| (Severity::Warning, d));
+    errors
+        .chain(warnings)
+        .map(|(severity, diagnostic)| wire::Diagnostic {
+            severity: severity.into(),
+            summary: diagnostic.summary.into_owned(),
+            detail: diagnostic.detail.into_owned(),
+            // A path without steps would be shown as a path; absent means "the whole object".
+            attribute: (!diagnostic.attribute.steps.is_empty()).then(|| path_to_wire(diagnostic.attribute)),
+        })
+        .collect()
+}
+
+pub(super) fn path_to_wire(path: AttributePath) -> wire::AttributePath {
+    use wire::attribute_path::{Step, step::Selector};
+    let step = |step| Step {
+        selector: Some(match step {
+            AttributePathStep::Attribute(name) => Selector::AttributeName(name.into_owned()),
+            AttributePathStep::Key(key) => Selector::ElementKeyString(key.into_owned()),
+            AttributePathStep::Index(index) => Selector::ElementKeyInt(index),
+        }),
+    };
+    wire::AttributePath { steps: path.steps.into_iter().map(step).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_come_before_warnings_and_roots_have_no_path() {
+        let mut diags = Diagnostics::default();
+        diags.add_warning(diagnostic("w", "", AttributePath::new("a").key("k").index(3)));
+        diags.add_error(diagnostic("e", "because", AttributePath::root()));
+        let sent = to_wire(diags);
+        assert_eq!(sent[0].severity(), wire::diagnostic::Severity::Error);
+        assert_eq!(sent[0].detail, "because");
+        assert!(sent[0].attribute.is_none());
+        assert_eq!(sent[1].severity(), wire::diagnostic::Severity::Warning);
+        assert_eq!(sent[1].attribute.as_ref().map(|path| path.steps.len()), Some(3));
+    }
+
+    #[test]
+    fn an_error_is_ensured_only_where_none_is() {
+        let mut diags = Diagnostics::default();
+        ensure_error(&mut diags, || internal_error("ReadResource", "x_y", "nothing came back"));
+        ensure_error(&mut diags, || internal_error("ReadResource", "x_y", "again"));
+        assert_eq!(diags.errors.len(), 1);
+        assert_eq!(diags.errors[0].summary, "Internal error in ReadResource of x_y");
+    }
+}

@@ -1,0 +1,51 @@
+//! Why the provider cannot be served.
+use std::{io, path::PathBuf};
+
+/// Why a provider could not be served, or stopped being served. Faults of single requests are
+/// diagnostics instead and never end the process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PluginError {
+    /// Started by hand: the host's magic cookie is not in the environment.
+    #[error("this program is started by Terraform or OpenTofu; {} is not set", super::handshake::COOKIE_NAME)]
+    NotStartedByHost,
+    /// The host speaks none of the protocol versions the provider speaks.
+    #[error("the host offers plugin protocol {offered}; this provider speaks version 6")]
+    Protocol {
+        /// The host's comma-separated list.
+        offered: String,
+    },
+    /// The host gave no certificate to recognise it by, so every local process could pose as it.
+    #[error("the host gave no client certificate (PLUGIN_CLIENT_CERT); unset TF_DISABLE_PLUGIN_TLS, or use --debug")]
+    NoClientCertificate,
+    /// The host's certificate is not one PEM certificate.
+    #[error("the client certificate the host gave cannot be read")]
+    ClientCertificate(#[source] rustls::pki_types::pem::Error),
+    /// Our own short-lived certificate could not be made.
+    #[error("cannot make the server certificate")]
+    ServerCertificate(#[from] rcgen::Error),
+    /// The TLS library refused the configuration.
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+    /// The private folder or the socket in it could not be made.
+    #[error("cannot listen under {}", parent.display())]
+    Listen {
+        /// The folder that was tried.
+        parent: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system refused a signal handler.
+    #[error("cannot watch for signals")]
+    Signals(#[source] io::Error),
+    /// The handshake line could not be written to standard output.
+    #[error("cannot announce the socket to the host")]
+    Announce(#[source] io::Error),
+    /// The gRPC server ended by itself.
+    #[error("the gRPC server failed")]
+    Server(#[from] tonic::transport::Error),
+    /// The task that ran the gRPC server panicked.
+    #[error("the gRPC server was aborted")]
+    Aborted(#[source] tokio::task::JoinError),
+}

@@ -1,0 +1,72 @@
+//! The wire: go-plugin's handshake, and the provider protocol 6 on it.
+//!
+//! Knows tf-provider's traits and nothing of maintenances. tf-provider serves them itself too, but
+//! loses state and stops in ways this provider cannot afford; `DESIGN.md` lists them.
+//!
+//! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each other
+//! * `serve`: from the start of the process to its end in order
+//! * `service`, `served`: what each request means; `resource`, `data_source`, `function`: the provider's part of it
+//! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
+//! * `panics`, `logging`: what goes wrong, told in the host's terms
+#![deny(clippy::print_stdout)]
+#![allow(clippy::doc_markdown, reason = "OpenTofu and MessagePack are names, not code")]
+
+mod codec;
+mod controller;
+mod data_source;
+mod diagnostics;
+mod error;
+mod extension;
+mod function;
+mod handshake;
+mod listener;
+mod logging;
+mod numbers;
+mod panics;
+mod proto;
+mod resource;
+mod schema;
+mod serve;
+mod served;
+mod service;
+mod shape;
+mod tls;
+
+pub use data_source::{AnyDataSource, data_source};
+pub use diagnostics::diagnostic;
+pub use error::PluginError;
+pub use extension::{IdentityAttribute, IdentitySchema, ResourceExt};
+pub use function::{AnyFunction, function};
+pub use handshake::is_plugin_start;
+pub use logging::install_logging;
+pub use resource::{AnyResource, resource};
+pub use serve::{ServeOptions, serve};
+
+/// A provider with what it offers. Names are complete, with the provider's prefix
+/// (`metal_server`), except for functions, which have none.
+///
+/// Of tf-provider's trait, the schema, `validate` and `configure` are used; its own lists of
+/// resources and its `meta_schema` are not.
+pub trait ServedProvider: tf_provider::Provider {
+    /// The resources, made with [`resource`]. Called once, before [`configure`], so they share what
+    /// `configure` sets, and have to work before that.
+    ///
+    /// [`configure`]: tf_provider::Provider::configure
+    fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)>;
+
+    /// The data sources, made with [`data_source`]. As for [`resources`](Self::resources).
+    fn data_sources(&self) -> Vec<(&'static str, Box<dyn AnyDataSource>)> {
+        Vec::new()
+    }
+
+    /// The functions, made with [`function`]. Hosts call them without `configure`.
+    fn functions(&self) -> Vec<(&'static str, Box<dyn AnyFunction>)> {
+        Vec::new()
+    }
+
+    /// The schema of `provider_meta` blocks of modules. Without one, what is decoded as provider
+    /// metadata is null.
+    fn provider_meta_schema(&self) -> Option<tf_provider::schema::Schema> {
+        None
+    }
+}

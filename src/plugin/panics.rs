@@ -1,0 +1,103 @@
+//! A panic in one request is that request's error, not the end of the process.
+//!
+//! Without this the host would see a broken connection, and the resource in question would be
+//! missing from its state.
+use std::{
+    any::Any,
+    backtrace::{Backtrace, BacktraceStatus},
+    cell::RefCell,
+    panic::{self, AssertUnwindSafe, PanicHookInfo},
+    sync::Once,
+};
+
+use futures_util::FutureExt;
+
+thread_local! {
+    /// Where the last panic of this thread happened. A panic is caught on the thread it unwinds.
+    static LAST_SITE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What may be told of a panic.
+#[derive(Debug)]
+pub(super) struct Caught {
+    site: Option<String>,
+    message: Option<&'static str>,
+}
+
+impl std::fmt::Display for Caught {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("The provider panicked")?;
+        if let Some(site) = &self.site {
+            write!(f, " at {site}")?;
+        }
+        match self.message {
+            Some(message) => write!(f, ": {message}."),
+            None => f.write_str("."),
+        }
+    }
+}
+
+/// A message known when the program was written. A formatted one may hold values of the
+/// configuration, so it is told to nobody: neither in the diagnostic nor in the log.
+fn fixed_message(payload: &(dyn Any + Send)) -> Option<&'static str> {
+    payload.downcast_ref::<&'static str>().copied()
+}
+
+/// Runs `work`, turning a panic in it into a value.
+pub(super) async fn caught<F: Future>(work: F) -> Result<F::Output, Caught> {
+    LAST_SITE.take();
+    // The work's captures are only answered from, never trusted again: whatever it left half done
+    // is dropped, and diagnostics gathered so far are plain lists.
+    let result = AssertUnwindSafe(work).catch_unwind().await;
+    result.map_err(|payload| Caught { site: LAST_SITE.take(), message: fixed_message(payload.as_ref()) })
+}
+
+/// Makes panics go to the log as one line instead of to standard error as text, once per process.
+pub(super) fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let default = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            LAST_SITE.set(info.location().map(ToString::to_string));
+            if tracing::dispatcher::has_been_set() {
+                log(info);
+            } else {
+                default(info);
+            }
+        }));
+    });
+}
+
+fn log(info: &PanicHookInfo<'_>) {
+    let site = info.location().map(ToString::to_string).unwrap_or_default();
+    let message = fixed_message(info.payload()).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(site, message, %backtrace, "panic");
+    } else {
+        tracing::error!(site, message, "panic");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_tells_its_place_and_fixed_words_but_no_values() {
+        install_hook();
+        assert_eq!(caught(async { 1 }).await.unwrap(), 1);
+
+        let fixed = caught(async { panic!("the cable is out") }).await;
+        let fixed = fixed.map(|(): ()| ()).unwrap_err().to_string();
+        assert!(fixed.contains("panics.rs"), "{fixed}");
+        assert!(fixed.contains("the cable is out"), "{fixed}");
+
+        let secret = "hunter2";
+        let formatted = caught(async { panic!("bad password {secret}") }).await;
+        let formatted = formatted.map(|(): ()| ()).unwrap_err().to_string();
+        assert!(formatted.contains("panics.rs"), "{formatted}");
+        assert!(!formatted.contains(secret), "{formatted}");
+    }
+}

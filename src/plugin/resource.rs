@@ -1,0 +1,367 @@
+//! Resources of any state type behind one trait.
+//!
+//! Everything here answers `None` when the provider has nothing to say, and leaves it to
+//! `service` what that means to the host.
+use std::{any::type_name, collections::BTreeMap, sync::OnceLock};
+
+use async_trait::async_trait;
+use prost::bytes::Bytes;
+use serde::{Deserialize, de::IgnoredAny};
+use tf_provider::{AttributePath, Diagnostics, Resource};
+
+use super::{
+    codec::{self, Received},
+    diagnostics::{diagnostic, path_to_wire},
+    extension::{IdentitySchema, ResourceExt},
+    proto::tfplugin6 as wire,
+    schema,
+    shape::Shape,
+};
+
+/// A resource of any type, made by [`resource`]. Only this module implements it.
+pub trait AnyResource: Erased {}
+
+/// Makes a resource servable.
+pub fn resource<R: ResourceExt + 'static>(resource: R) -> Box<dyn AnyResource> {
+    Box::new(Adapter { inner: resource, described: OnceLock::new() })
+}
+
+/// A schema in the forms the wire needs.
+#[derive(Debug)]
+pub struct Described {
+    pub(super) wire: wire::Schema,
+    pub(super) shape: Shape,
+}
+
+impl Described {
+    /// Converts what a `schema` method returned, or collects why there is none.
+    pub(super) fn new(
+        produce: impl FnOnce(&mut Diagnostics) -> Option<tf_provider::schema::Schema>,
+        write_only: &[&str],
+        of: &str,
+    ) -> Result<Self, Diagnostics> {
+        let mut diags = Diagnostics::default();
+        match produce(&mut diags) {
+            Some(found) if diags.errors.is_empty() => {
+                Ok(Self { wire: schema::to_wire(&found, write_only), shape: Shape::of_block(&found.block) })
+            }
+            _ => {
+                super::diagnostics::ensure_error(&mut diags, || {
+                    super::diagnostics::internal_error("GetProviderSchema", of, "There is no schema.")
+                });
+                Err(diags)
+            }
+        }
+    }
+}
+
+/// What became of a resource.
+#[derive(Debug)]
+pub struct Outcome {
+    pub(super) state: wire::DynamicValue,
+    pub(super) private: Bytes,
+    pub(super) identity: Option<wire::ResourceIdentityData>,
+}
+
+/// The planned state of a resource.
+#[derive(Debug)]
+pub struct Planned {
+    pub(super) state: wire::DynamicValue,
+    pub(super) private: Bytes,
+    pub(super) requires_replace: Vec<wire::AttributePath>,
+}
+
+/// The object-safe side of a resource.
+#[async_trait]
+pub trait Erased: Send + Sync {
+    fn described(&self) -> Result<&Described, Diagnostics>;
+    fn identity_schema(&self) -> Option<IdentitySchema>;
+    async fn validate(&self, diags: &mut Diagnostics, request: &wire::validate_resource_config::Request) -> Option<()>;
+    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<Outcome>;
+    async fn plan(&self, diags: &mut Diagnostics, request: &wire::plan_resource_change::Request) -> Option<Planned>;
+    async fn apply(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome>;
+    async fn import(&self, diags: &mut Diagnostics, request: &wire::import_resource_state::Request) -> Option<Outcome>;
+    async fn upgrade(
+        &self,
+        diags: &mut Diagnostics,
+        version: i64,
+        state: &wire::RawState,
+    ) -> Option<wire::DynamicValue>;
+}
+
+struct Adapter<R> {
+    inner: R,
+    described: OnceLock<Result<Described, Diagnostics>>,
+}
+
+impl<R: ResourceExt + 'static> AnyResource for Adapter<R> {}
+
+impl<R: ResourceExt + 'static> Adapter<R> {
+    fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
+        match self.described() {
+            Ok(described) => Some(&described.shape),
+            Err(errors) => {
+                diags.add_diagnostics(errors);
+                None
+            }
+        }
+    }
+
+    fn outcome(&self, diags: &mut Diagnostics, state: &R::State<'_>, private: &R::PrivateState<'_>) -> Option<Outcome> {
+        let identity = match ResourceExt::identity(&self.inner, state) {
+            Some(identity) => Some(wire::ResourceIdentityData { identity_data: Some(codec::send(diags, &identity)?) }),
+            None => None,
+        };
+        Some(Outcome { state: codec::send(diags, state)?, private: codec::keep(diags, private)?, identity })
+    }
+
+    async fn plan_destroy(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::plan_resource_change::Request,
+    ) -> Option<Planned> {
+        let shape = self.shape(diags)?;
+        let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
+        let private = Received::own(&request.prior_private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
+        let private = Resource::plan_destroy(&self.inner, diags, prior, private, meta).await?;
+        Some(Planned { state: codec::null(), private: codec::keep(diags, &private)?, requires_replace: Vec::new() })
+    }
+
+    async fn plan_create(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::plan_resource_change::Request,
+    ) -> Option<Planned> {
+        let shape = self.shape(diags)?;
+        let proposed = Received::new(request.proposed_new_state.as_ref(), shape, "proposed state");
+        let config = Received::new(request.config.as_ref(), shape, "configuration");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (proposed, config, meta) = (proposed.decode(diags)?, config.decode(diags)?, meta.decode(diags)?);
+        let (state, private) = Resource::plan_create(&self.inner, diags, proposed, config, meta).await?;
+        Some(Planned {
+            state: codec::send(diags, &state)?,
+            private: codec::keep(diags, &private)?,
+            requires_replace: Vec::new(),
+        })
+    }
+
+    async fn plan_update(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::plan_resource_change::Request,
+    ) -> Option<Planned> {
+        let shape = self.shape(diags)?;
+        let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
+        let proposed = Received::new(request.proposed_new_state.as_ref(), shape, "proposed state");
+        let config = Received::new(request.config.as_ref(), shape, "configuration");
+        let private = Received::own(&request.prior_private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (prior, proposed, config) = (prior.decode(diags)?, proposed.decode(diags)?, config.decode(diags)?);
+        let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
+        let (state, private, replace) =
+            Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
+        Some(Planned {
+            state: codec::send(diags, &state)?,
+            private: codec::keep(diags, &private)?,
+            requires_replace: replace.into_iter().map(path_to_wire).collect(),
+        })
+    }
+
+    async fn destroy(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::apply_resource_change::Request,
+    ) -> Option<Outcome> {
+        let shape = self.shape(diags)?;
+        let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
+        let private = Received::own(&request.planned_private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
+        let () = Resource::destroy(&self.inner, diags, prior, private, meta).await?;
+        // "Destroyed, but" is not destroyed: the state stays until a destroy succeeds.
+        diags.errors.is_empty().then(|| Outcome { state: codec::null(), private: Bytes::new(), identity: None })
+    }
+
+    async fn create(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+        let shape = self.shape(diags)?;
+        let planned = Received::new(request.planned_state.as_ref(), shape, "planned state");
+        let config = Received::new(request.config.as_ref(), shape, "configuration");
+        let private = Received::own(&request.planned_private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (planned, config) = (planned.decode(diags)?, config.decode(diags)?);
+        let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
+        let (state, private) = Resource::create(&self.inner, diags, planned, config, private, meta).await?;
+        self.outcome(diags, &state, &private)
+    }
+
+    async fn update(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+        let shape = self.shape(diags)?;
+        let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
+        let planned = Received::new(request.planned_state.as_ref(), shape, "planned state");
+        let config = Received::new(request.config.as_ref(), shape, "configuration");
+        let private = Received::own(&request.planned_private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (prior, planned, config) = (prior.decode(diags)?, planned.decode(diags)?, config.decode(diags)?);
+        let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
+        let (state, private) = Resource::update(&self.inner, diags, prior, planned, config, private, meta).await?;
+        self.outcome(diags, &state, &private)
+    }
+
+    /// Refuses write-only values a host would store.
+    fn refuse_stored_secrets(&self, diags: &mut Diagnostics, config: &Received<'_>) -> Option<()> {
+        let present: Present = config.decode(diags)?;
+        for path in self.inner.write_only() {
+            if present.has(path) {
+                let mut at = AttributePath::root();
+                path.split('.').for_each(|name| {
+                    at.add_attribute(name.to_owned());
+                });
+                diags.add_error(diagnostic(
+                    "Write-only attribute not supported by this host",
+                    format!(
+                        "{path} must not be stored, and this version of Terraform or OpenTofu would \
+                         store it. Terraform 1.11, OpenTofu 1.11 or newer is needed to set it."
+                    ),
+                    at,
+                ));
+            }
+        }
+        Some(())
+    }
+}
+
+#[async_trait]
+impl<R: ResourceExt + 'static> Erased for Adapter<R> {
+    fn described(&self) -> Result<&Described, Diagnostics> {
+        let described = self.described.get_or_init(|| {
+            let produce = |diags: &mut Diagnostics| Resource::schema(&self.inner, diags);
+            Described::new(produce, self.inner.write_only(), type_name::<R>())
+        });
+        described.as_ref().map_err(Clone::clone)
+    }
+
+    fn identity_schema(&self) -> Option<IdentitySchema> {
+        ResourceExt::identity_schema(&self.inner)
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, request: &wire::validate_resource_config::Request) -> Option<()> {
+        let shape = self.shape(diags)?;
+        let config = Received::new(request.config.as_ref(), shape, "configuration");
+        let capabilities = request.client_capabilities.unwrap_or_default();
+        if !self.inner.write_only().is_empty() && !capabilities.write_only_attributes_allowed {
+            self.refuse_stored_secrets(diags, &config)?;
+        }
+        let config = config.decode(diags)?;
+        Resource::validate(&self.inner, diags, config).await
+    }
+
+    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<Outcome> {
+        let shape = self.shape(diags)?;
+        let state = Received::new(request.current_state.as_ref(), shape, "state");
+        let private = Received::own(&request.private, "private state");
+        let meta = Received::meta(request.provider_meta.as_ref());
+        let (state, private, meta) = (state.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
+        let (state, private) = Resource::read(&self.inner, diags, state, private, meta).await?;
+        let mut outcome = self.outcome(diags, &state, &private)?;
+        // An error next to "gone" means that it is not certain.
+        if ResourceExt::is_gone(&self.inner, &state) && diags.errors.is_empty() {
+            outcome.state = codec::null();
+        }
+        Some(outcome)
+    }
+
+    async fn plan(&self, diags: &mut Diagnostics, request: &wire::plan_resource_change::Request) -> Option<Planned> {
+        if codec::is_null(request.proposed_new_state.as_ref()) {
+            self.plan_destroy(diags, request).await
+        } else if codec::is_null(request.prior_state.as_ref()) {
+            self.plan_create(diags, request).await
+        } else {
+            self.plan_update(diags, request).await
+        }
+    }
+
+    async fn apply(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+        if codec::is_null(request.planned_state.as_ref()) {
+            self.destroy(diags, request).await
+        } else if codec::is_null(request.prior_state.as_ref()) {
+            self.create(diags, request).await
+        } else {
+            self.update(diags, request).await
+        }
+    }
+
+    async fn import(&self, diags: &mut Diagnostics, request: &wire::import_resource_state::Request) -> Option<Outcome> {
+        let mut id = request.id.clone();
+        let identity = request.identity.as_ref().and_then(|of| of.identity_data.as_ref());
+        if id.is_empty() && !codec::is_null(identity) {
+            let identity = Received::identity(identity);
+            let identity: serde_json::Value = identity.decode(diags)?;
+            let Some(found) = ResourceExt::import_id(&self.inner, &identity) else {
+                diags.add_error(diagnostic(
+                    "Import by identity is not supported",
+                    "Import this resource by its id.",
+                    AttributePath::root(),
+                ));
+                return None;
+            };
+            id = found;
+        }
+        let (state, private) = Resource::import(&self.inner, diags, id).await?;
+        self.outcome(diags, &state, &private)
+    }
+
+    async fn upgrade(
+        &self,
+        diags: &mut Diagnostics,
+        version: i64,
+        state: &wire::RawState,
+    ) -> Option<wire::DynamicValue> {
+        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let current = described.wire.version;
+        let mut refuse = |detail: String| {
+            diags.add_error(diagnostic("State cannot be read", detail, AttributePath::root()));
+        };
+        if version > current {
+            refuse(format!(
+                "It was written by a newer version of the provider (schema version {version}, \
+                 this one knows {current})."
+            ));
+            return None;
+        }
+        // What serde_json says of broken text is a place in it, never its content.
+        let parsed = serde_json::from_slice(&state.json);
+        let mut json: serde_json::Value = parsed.map_err(|error| refuse(format!("{error}."))).ok()?;
+        if version < current {
+            json = ResourceExt::upgrade_json(&self.inner, diags, version, json).await?;
+        }
+        described.shape.retain_known(&mut json);
+        Some(wire::DynamicValue { msgpack: Bytes::new(), json: json.to_string().into() })
+    }
+}
+
+/// Which values of a configuration are set, without the values.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Present {
+    Object(BTreeMap<String, Present>),
+    List(Vec<Present>),
+    Null(()),
+    Set(IgnoredAny),
+}
+
+impl Present {
+    /// Whether something is set at a dotted path, in any element of the lists on the way.
+    fn has(&self, path: &str) -> bool {
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        match self {
+            Self::Null(()) => false,
+            _ if path.is_empty() => true,
+            Self::Object(of) => of.get(name).is_some_and(|value| value.has(rest)),
+            Self::List(items) => items.iter().any(|item| item.has(path)),
+            // Unknown: what is in it may be set, and the host asks again when it knows.
+            Self::Set(_) => false,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The provider and what it offers, as the requests see it.
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use tf_provider::{AttributePath, Diagnostics, Provider};
+
+use super::{
+    ServedProvider,
+    codec::Received,
+    data_source::AnyDataSource,
+    diagnostics::{diagnostic, to_wire},
+    function::{self, AnyFunction},
+    proto::tfplugin6 as wire,
+    resource::{AnyResource, Described},
+    schema,
+};
+
+/// What is served, shared by all requests.
+pub(super) struct Served<P> {
+    provider: P,
+    described: OnceLock<Result<Described, Diagnostics>>,
+    pub resources: BTreeMap<&'static str, Box<dyn AnyResource>>,
+    data_sources: BTreeMap<&'static str, Box<dyn AnyDataSource>>,
+    pub functions: BTreeMap<&'static str, Box<dyn AnyFunction>>,
+}
+
+impl<P: ServedProvider> Served<P> {
+    pub fn new(provider: P) -> Self {
+        Self {
+            described: OnceLock::new(),
+            resources: provider.resources().into_iter().collect(),
+            data_sources: provider.data_sources().into_iter().collect(),
+            functions: provider.functions().into_iter().collect(),
+            provider,
+        }
+    }
+
+    fn described(&self) -> Result<&Described, Diagnostics> {
+        let described = self.described.get_or_init(|| {
+            let produce = |diags: &mut Diagnostics| Provider::schema(&self.provider, diags);
+            Described::new(produce, &[], "the provider")
+        });
+        described.as_ref().map_err(Clone::clone)
+    }
+
+    pub fn resource(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyResource> {
+        let found = self.resources.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "resource type", name))
+    }
+
+    pub fn data_source(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyDataSource> {
+        let found = self.data_sources.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "data source", name))
+    }
+
+    pub fn schemas(&self) -> wire::get_provider_schema::Response {
+        let mut diags = Diagnostics::default();
+        let mut keep = |described: Result<&Described, Diagnostics>| match described {
+            Ok(described) => Some(described.wire.clone()),
+            Err(errors) => {
+                diags.add_diagnostics(errors);
+                None
+            }
+        };
+        let provider = keep(self.described());
+        let resources = self.resources.iter();
+        let resource_schemas =
+            resources.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
+        let data_sources = self.data_sources.iter();
+        let data_source_schemas =
+            data_sources.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
+        let functions = self.function_schemas(&mut diags);
+        wire::get_provider_schema::Response {
+            provider,
+            resource_schemas,
+            data_source_schemas,
+            functions,
+            provider_meta: self.provider.provider_meta_schema().map(|of| schema::to_wire(&of, &[])),
+            server_capabilities: Some(CAPABILITIES),
+            diagnostics: to_wire(diags),
+            ..Default::default()
+        }
+    }
+
+    pub fn function_schemas(&self, diags: &mut Diagnostics) -> BTreeMap<String, wire::Function> {
+        let mut schemas = BTreeMap::new();
+        for (name, of) in &self.functions {
+            match of.schema() {
+                Ok(schema) => {
+                    schemas.insert((*name).to_owned(), function::to_wire(schema));
+                }
+                Err(errors) => diags.add_diagnostics(errors),
+            }
+        }
+        schemas
+    }
+
+    pub fn metadata(&self) -> wire::get_metadata::Response {
+        use wire::get_metadata::{DataSourceMetadata, FunctionMetadata, ResourceMetadata};
+        let names = |name: &&'static str| (*name).to_owned();
+        wire::get_metadata::Response {
+            server_capabilities: Some(CAPABILITIES),
+            resources: self.resources.keys().map(names).map(|type_name| ResourceMetadata { type_name }).collect(),
+            data_sources: self
+                .data_sources
+                .keys()
+                .map(names)
+                .map(|type_name| DataSourceMetadata { type_name })
+                .collect(),
+            functions: self.functions.keys().map(names).map(|name| FunctionMetadata { name }).collect(),
+            ..Default::default()
+        }
+    }
+
+    pub async fn validate_config(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()> {
+        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let config = Received::new(config, &described.shape, "provider configuration");
+        let config = config.decode(diags)?;
+        Provider::validate(&self.provider, diags, config).await
+    }
+
+    pub async fn configure(&self, diags: &mut Diagnostics, request: &wire::configure_provider::Request) -> Option<()> {
+        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let config = Received::new(request.config.as_ref(), &described.shape, "provider configuration");
+        let config = config.decode(diags)?;
+        Provider::configure(&self.provider, diags, request.terraform_version.clone(), config).await
+    }
+}
+
+/// Nothing here moves resources between types, so `move_resource_state` stays false. The schema
+/// never depends on the process, so hosts may keep it.
+const CAPABILITIES: wire::ServerCapabilities =
+    wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: false };
+
+pub(super) fn unknown<T>(diags: &mut Diagnostics, kind: &str, name: &str) -> Option<T> {
+    diags.add_error(diagnostic(
+        format!("Unknown {kind} {name}"),
+        "This version of the provider does not have it.",
+        AttributePath::root(),
+    ));
+    None
+}

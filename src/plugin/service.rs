@@ -1,0 +1,393 @@
+//! The `tfplugin6.Provider` service: what each request means when all goes well, and when not.
+//!
+//! One rule runs through it: an answer never loses a resource by accident. Where the provider has
+//! nothing to say, panics, or cannot be understood, the host gets back the state it had, with an
+//! error.
+use std::{future::Future, sync::Arc};
+
+use prost::bytes::Bytes;
+use tf_provider::{AttributePath, Diagnostics};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Response, Status};
+use tracing::Instrument;
+
+use super::{
+    ServedProvider, codec,
+    diagnostics::{diagnostic, ensure_error, internal_error, to_wire},
+    function,
+    panics::{self, Caught},
+    proto::tfplugin6::{self as wire, provider_server},
+    resource::Erased,
+    schema,
+    served::{Served, unknown},
+};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// A request that runs: its name and what it is about, for diagnostics.
+#[derive(Clone)]
+struct Running {
+    rpc: &'static str,
+    subject: String,
+}
+
+impl Running {
+    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
+    fn settle<T>(&self, diags: &mut Diagnostics, result: Result<Option<T>, Caught>, missing: &str) -> Option<T> {
+        match result {
+            Ok(Some(value)) => Some(value),
+            Ok(None) => {
+                ensure_error(diags, || internal_error(self.rpc, &self.subject, missing));
+                None
+            }
+            Err(caught) => {
+                diags.add_error(internal_error(self.rpc, &self.subject, caught));
+                None
+            }
+        }
+    }
+}
+
+/// The gRPC service.
+pub(super) struct Service<P> {
+    pub served: Arc<Served<P>>,
+    /// Cancelled when the host says stop. Requests are answered before and after.
+    pub stop: CancellationToken,
+    /// All requests that run.
+    pub requests: TaskTracker,
+}
+
+impl<P: ServedProvider> Service<P> {
+    /// Runs a request to its end.
+    ///
+    /// As a task of its own, because tonic drops a request whose connection breaks: the provider
+    /// would stop in the middle of a step, with nothing recorded. The task goes on without a
+    /// listener, sees the stop token, and ends in order.
+    async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let span = tracing::info_span!("request", tf_rpc = rpc, tf_resource_type = subject);
+        let running = Running { rpc, subject: subject.to_owned() };
+        let work = work(Arc::clone(&self.served), running);
+        let task = async move {
+            tracing::debug!("request received");
+            let answer = work.await;
+            tracing::debug!("request answered");
+            answer
+        };
+        let done = self.requests.spawn(task.instrument(span)).await;
+        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+    }
+}
+
+#[tonic::async_trait]
+impl<P: ServedProvider> provider_server::Provider for Service<P> {
+    async fn get_metadata(&self, _: Request<wire::get_metadata::Request>) -> Answer<wire::get_metadata::Response> {
+        self.run("GetMetadata", "", |served, _| async move { served.metadata() }).await
+    }
+
+    async fn get_provider_schema(
+        &self,
+        _: Request<wire::get_provider_schema::Request>,
+    ) -> Answer<wire::get_provider_schema::Response> {
+        self.run("GetProviderSchema", "", |served, running| async move {
+            let schemas = panics::caught(async { served.schemas() }).await;
+            schemas.unwrap_or_else(|caught| {
+                let mut diags = Diagnostics::default();
+                diags.add_error(internal_error(running.rpc, "", caught));
+                wire::get_provider_schema::Response { diagnostics: to_wire(diags), ..Default::default() }
+            })
+        })
+        .await
+    }
+
+    async fn get_resource_identity_schemas(
+        &self,
+        _: Request<wire::get_resource_identity_schemas::Request>,
+    ) -> Answer<wire::get_resource_identity_schemas::Response> {
+        self.run("GetResourceIdentitySchemas", "", |served, _| async move {
+            let with_identity = served
+                .resources
+                .iter()
+                .filter_map(|(name, of)| Some(((*name).to_owned(), schema::identity_to_wire(&of.identity_schema()?))));
+            wire::get_resource_identity_schemas::Response {
+                identity_schemas: with_identity.collect(),
+                diagnostics: Vec::new(),
+            }
+        })
+        .await
+    }
+
+    async fn get_functions(&self, _: Request<wire::get_functions::Request>) -> Answer<wire::get_functions::Response> {
+        self.run("GetFunctions", "", |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let found = panics::caught(async { Some(served.function_schemas(&mut diags)) }).await;
+            let functions = running.settle(&mut diags, found, "").unwrap_or_default();
+            wire::get_functions::Response { functions, diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn validate_provider_config(
+        &self,
+        request: Request<wire::validate_provider_config::Request>,
+    ) -> Answer<wire::validate_provider_config::Response> {
+        let request = request.into_inner();
+        self.run("ValidateProviderConfig", "", |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let valid = panics::caught(served.validate_config(&mut diags, request.config.as_ref())).await;
+            running.settle(&mut diags, valid, "The configuration was refused without a reason.");
+            wire::validate_provider_config::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn configure_provider(
+        &self,
+        request: Request<wire::configure_provider::Request>,
+    ) -> Answer<wire::configure_provider::Response> {
+        let request = request.into_inner();
+        self.run("ConfigureProvider", "", |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let done = panics::caught(served.configure(&mut diags, &request)).await;
+            running.settle(&mut diags, done, "The configuration was refused without a reason.");
+            wire::configure_provider::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn validate_resource_config(
+        &self,
+        request: Request<wire::validate_resource_config::Request>,
+    ) -> Answer<wire::validate_resource_config::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ValidateResourceConfig", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let valid = panics::caught(resource.validate(&mut diags, &request)).await;
+                running.settle(&mut diags, valid, "The configuration was refused without a reason.");
+            }
+            wire::validate_resource_config::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn validate_data_resource_config(
+        &self,
+        request: Request<wire::validate_data_resource_config::Request>,
+    ) -> Answer<wire::validate_data_resource_config::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ValidateDataResourceConfig", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(source) = served.data_source(&mut diags, &request.type_name) {
+                let valid = panics::caught(source.validate(&mut diags, &request)).await;
+                running.settle(&mut diags, valid, "The configuration was refused without a reason.");
+            }
+            wire::validate_data_resource_config::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn upgrade_resource_state(
+        &self,
+        request: Request<wire::upgrade_resource_state::Request>,
+    ) -> Answer<wire::upgrade_resource_state::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("UpgradeResourceState", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let state = request.raw_state.unwrap_or_default();
+            let mut upgraded_state = None;
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let upgraded = panics::caught(resource.upgrade(&mut diags, request.version, &state)).await;
+                upgraded_state = running.settle(&mut diags, upgraded, "No state came back.");
+            }
+            wire::upgrade_resource_state::Response { upgraded_state, diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn upgrade_resource_identity(
+        &self,
+        request: Request<wire::upgrade_resource_identity::Request>,
+    ) -> Answer<wire::upgrade_resource_identity::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("UpgradeResourceIdentity", &name, |served, _| async move {
+            let mut diags = Diagnostics::default();
+            let resource = served.resource(&mut diags, &request.type_name);
+            let schema = resource.and_then(Erased::identity_schema);
+            let same = schema.is_some_and(|schema| schema.version == request.version);
+            if !same {
+                let detail = format!("Identities of version {} are not known.", request.version);
+                ensure_error(&mut diags, || diagnostic("Identity cannot be upgraded", detail, AttributePath::root()));
+            }
+            let identity = request.raw_identity.filter(|_| same).map(|raw| wire::ResourceIdentityData {
+                identity_data: Some(wire::DynamicValue { json: raw.json, ..Default::default() }),
+            });
+            wire::upgrade_resource_identity::Response { upgraded_identity: identity, diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn read_resource(
+        &self,
+        request: Request<wire::read_resource::Request>,
+    ) -> Answer<wire::read_resource::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ReadResource", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut outcome = None;
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let read = panics::caught(resource.read(&mut diags, &request)).await;
+                outcome = running.settle(&mut diags, read, "No state came back; the known one was kept.");
+            }
+            let (new_state, private, new_identity) = match outcome {
+                Some(outcome) => (Some(outcome.state), outcome.private, outcome.identity),
+                None => (request.current_state, request.private, request.current_identity),
+            };
+            wire::read_resource::Response {
+                new_state,
+                private,
+                new_identity,
+                diagnostics: to_wire(diags),
+                deferred: None,
+            }
+        })
+        .await
+    }
+
+    async fn plan_resource_change(
+        &self,
+        request: Request<wire::plan_resource_change::Request>,
+    ) -> Answer<wire::plan_resource_change::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("PlanResourceChange", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut response = wire::plan_resource_change::Response::default();
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let planned = panics::caught(resource.plan(&mut diags, &request)).await;
+                if let Some(planned) = running.settle(&mut diags, planned, "No plan came back.") {
+                    response.planned_state = Some(planned.state);
+                    response.planned_private = planned.private;
+                    response.requires_replace = planned.requires_replace;
+                    // An identity never changes, so what is known stays planned.
+                    response.planned_identity = request.prior_identity;
+                }
+            }
+            response.diagnostics = to_wire(diags);
+            response
+        })
+        .await
+    }
+
+    async fn apply_resource_change(
+        &self,
+        request: Request<wire::apply_resource_change::Request>,
+    ) -> Answer<wire::apply_resource_change::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ApplyResourceChange", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut outcome = None;
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let applied = panics::caught(resource.apply(&mut diags, &request)).await;
+                let missing = "No state came back; the state of before was kept.";
+                outcome = running.settle(&mut diags, applied, missing);
+            }
+            let created = codec::is_null(request.prior_state.as_ref());
+            let (new_state, private, new_identity) = match outcome {
+                Some(outcome) => (Some(outcome.state), outcome.private, outcome.identity),
+                // A create that brought nothing leaves nothing; all else leaves what was there.
+                None if created => (Some(codec::null()), Bytes::new(), None),
+                None => (request.prior_state, request.planned_private, request.planned_identity),
+            };
+            wire::apply_resource_change::Response { new_state, private, new_identity, diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    async fn import_resource_state(
+        &self,
+        request: Request<wire::import_resource_state::Request>,
+    ) -> Answer<wire::import_resource_state::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ImportResourceState", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut imported = None;
+            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+                let outcome = panics::caught(resource.import(&mut diags, &request)).await;
+                imported = running.settle(&mut diags, outcome, "Nothing was imported.");
+            }
+            let imported = imported.map(|outcome| wire::import_resource_state::ImportedResource {
+                type_name: request.type_name,
+                state: Some(outcome.state),
+                private: outcome.private,
+                identity: outcome.identity,
+            });
+            wire::import_resource_state::Response {
+                imported_resources: imported.into_iter().collect(),
+                diagnostics: to_wire(diags),
+                deferred: None,
+            }
+        })
+        .await
+    }
+
+    async fn read_data_source(
+        &self,
+        request: Request<wire::read_data_source::Request>,
+    ) -> Answer<wire::read_data_source::Response> {
+        let request = request.into_inner();
+        let name = request.type_name.clone();
+        self.run("ReadDataSource", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut state = None;
+            if let Some(source) = served.data_source(&mut diags, &request.type_name) {
+                let read = panics::caught(source.read(&mut diags, &request)).await;
+                state = running.settle(&mut diags, read, "Nothing was read.");
+            }
+            wire::read_data_source::Response { state, diagnostics: to_wire(diags), deferred: None }
+        })
+        .await
+    }
+
+    async fn call_function(
+        &self,
+        request: Request<wire::call_function::Request>,
+    ) -> Answer<wire::call_function::Response> {
+        let request = request.into_inner();
+        let name = request.name.clone();
+        self.run("CallFunction", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            let mut result = None;
+            match served.functions.get(request.name.as_str()) {
+                Some(function) => {
+                    let called = panics::caught(function.call(&mut diags, &request)).await;
+                    result = running.settle(&mut diags, called, "No result came back.");
+                }
+                None => unknown::<()>(&mut diags, "function", &request.name).unwrap_or_default(),
+            }
+            for warning in &diags.warnings {
+                tracing::warn!(summary = %warning.summary, "functions have no warnings");
+            }
+            let error = function::error(&diags);
+            wire::call_function::Response { result: result.filter(|_| error.is_none()), error }
+        })
+        .await
+    }
+
+    async fn stop_provider(&self, _: Request<wire::stop_provider::Request>) -> Answer<wire::stop_provider::Response> {
+        tracing::info!("the host asks to stop");
+        self.stop.cancel();
+        Ok(Response::new(wire::stop_provider::Response::default()))
+    }
+}
