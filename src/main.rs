@@ -1,63 +1,91 @@
-//! The provider binary: a host that starts it gets the provider, a person gets a word of advice.
-use std::{env, error::Error, process::ExitCode, time::Duration};
+//! The provider binary: a host that starts it gets the provider, a person the command line.
 
-use terraform_provider_metal::plugin::{self, AnyResource, ServeOptions, ServedProvider};
-use tf_provider::{Diagnostics, Provider, schema::Schema, value::ValueEmpty};
+use std::{
+    env,
+    error::Error,
+    io::{stderr, stdout},
+    process::ExitCode,
+    time::Duration,
+};
+
+use terraform_provider_metal::{
+    cli::{self, Exit},
+    plugin::{self, ServeOptions},
+    provider::MetalProvider,
+    settings::Environment,
+};
 use tokio_util::sync::CancellationToken;
 
-/// Under which address configurations name this provider.
-const ADDRESS: &str = "example.com/metal/metal";
-
-/// Stands here until the provider room is there.
-struct Nothing;
-
-impl Provider for Nothing {
-    type Config<'a> = ValueEmpty;
-    type MetaState<'a> = ValueEmpty;
-
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(Schema { version: 0, block: tf_provider::schema::Block::default() })
-    }
-}
-
-impl ServedProvider for Nothing {
-    fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)> {
-        Vec::new()
-    }
-}
+/// Under which address configurations name this provider; shown by `--debug` only.
+const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
 fn main() -> ExitCode {
-    // Several libraries here bring rustls; without one default for all of them the first
-    // connection of one panics. aws-lc-rs, because hosts present P-521 certificates.
+    // Several libraries here bring rustls; without one default for all of them the first connection of one panics.
+    // aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-
     let debug = env::args().nth(1).is_some_and(|argument| argument == "--debug");
-    if !debug && !plugin::is_plugin_start() {
-        eprintln!("This program is a Terraform and OpenTofu provider; they start it themselves.");
-        return ExitCode::FAILURE;
+    if debug || plugin::is_plugin_start() {
+        plugin::install_logging(&["terraform_provider_metal"]);
+        return report(serve(debug));
     }
-    plugin::install_logging(&["terraform_provider_metal"]);
-    match run(debug) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The host shows standard error when the handshake does not come.
-            eprintln!("{error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
-                eprintln!("  because: {cause}");
-                source = cause.source();
-            }
-            ExitCode::FAILURE
-        }
-    }
+    tracing_subscriber::fmt()
+        .with_writer(stderr)
+        .with_target(false)
+        .without_time()
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    report(by_hand())
 }
 
-fn run(debug: bool) -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+fn report(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        // The host shows standard error when the handshake does not come.
+        eprintln!("{error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            eprintln!("  because: {cause}");
+            source = cause.source();
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Serves a host.
+fn serve(debug: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut options = ServeOptions::new(ADDRESS);
     options.debug = debug;
-    let served = runtime.block_on(plugin::serve(Nothing, CancellationToken::new(), options));
+    let stop = CancellationToken::new();
+    let provider = MetalProvider::new(stop.clone(), Environment::of_process());
+    let closer = provider.closer();
+    let served = runtime.block_on(async move {
+        let served = plugin::serve(provider, stop, options).await;
+        closer.close().await;
+        served
+    });
     // Requests that did not end in time end with the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(served?)
+    served?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command for a person.
+fn by_hand() -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let exit = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let interrupted = stop.clone();
+        tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupted.cancel();
+            }
+        });
+        cli::run(env::args().collect(), &Environment::of_process(), stop, &mut stdout(), &mut stderr()).await
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(match exit {
+        Exit::Success => ExitCode::SUCCESS,
+        Exit::Failure => ExitCode::FAILURE,
+        Exit::Usage => ExitCode::from(2),
+    })
 }

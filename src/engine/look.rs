@@ -5,9 +5,10 @@ use jiff::Timestamp;
 use crate::{
     backend::BackendError,
     maintenance::{
-        ids::{MaintenanceId, Uid},
+        ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         queue::{self, Turn},
+        report::{self, Line},
         state::{Maintenance, Phase},
     },
     store::Found,
@@ -76,6 +77,23 @@ impl Engine {
             }
         };
         Ok(Held { record, active, waiting_for, ahead, now: view.now })
+    }
+
+    /// Every hold and every waiter, by machine, in one read of the store.
+    pub async fn queue(&self) -> Result<Vec<Line>, EngineError> {
+        let views = self.store().view_all().await?;
+        let aging = self.tuning().aging;
+        Ok(views.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now)).collect())
+    }
+
+    /// The lock key of a server, from its BMC or from what its name was bound to; `None` when neither tells. Writes
+    /// nothing: a plan only looks.
+    pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {
+        let machine = self.machine(server).ok()?;
+        match machine.identify().await {
+            Ok(identity) => Some(LockKey(identity.lock_key)),
+            Err(_) => self.store().binding(&self.bound_name(server)).await.ok()?,
+        }
     }
 
     /// A record and its machine. The machine is asked only while the record holds it.

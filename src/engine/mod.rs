@@ -128,6 +128,12 @@ impl Engine {
         &self.parts.owner
     }
 
+    /// The wall clock of this machine, for people.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        self.parts.clock.now()
+    }
+
     /// Numbers.
     #[must_use]
     pub fn tuning(&self) -> &Tuning {

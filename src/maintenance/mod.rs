@@ -10,6 +10,7 @@ pub mod machine;
 pub mod power;
 pub mod prepare;
 pub mod queue;
+pub mod report;
 pub mod restore;
 pub mod spec;
 pub mod state;

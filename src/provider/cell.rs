@@ -49,8 +49,7 @@ impl Cell {
     pub(super) fn engine(&self, diags: &mut Diagnostics) -> Option<Arc<Engine>> {
         let ready = self.engine_if_ready();
         if ready.is_none() {
-            let deferred =
-                matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred);
+            let deferred = matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred);
             let detail = if deferred {
                 "Some of the provider's configuration is only known after other resources are applied. Apply those first, \
                  for example with -target."

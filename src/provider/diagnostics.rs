@@ -85,20 +85,14 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             "Apply again: what the machine shows decides how it goes on.",
             AttributePath::root(),
         ),
-        BackendError::Untrusted { .. } => {
-            (format!("The BMC of {server} is not trusted"), "", AttributePath::root())
-        }
+        BackendError::Untrusted { .. } => (format!("The BMC of {server} is not trusted"), "", AttributePath::root()),
         BackendError::Unauthorized { .. } => (
             format!("The BMC of {server} refused the credentials"),
             "It was tried once, so that no account is locked out. Check the user name and password.",
             AttributePath::root(),
         ),
-        BackendError::Rejected { .. } => {
-            (format!("The BMC of {server} refused a request"), "", AttributePath::root())
-        }
-        BackendError::Unsupported { .. } => {
-            (format!("{server} cannot do what is asked"), "", AttributePath::root())
-        }
+        BackendError::Rejected { .. } => (format!("The BMC of {server} refused a request"), "", AttributePath::root()),
+        BackendError::Unsupported { .. } => (format!("{server} cannot do what is asked"), "", AttributePath::root()),
         BackendError::Protocol { .. } => (
             format!("The BMC of {server} answered something else than Redfish"),
             "Check that the endpoint is the BMC's own address.",

@@ -85,42 +85,115 @@ const WAIT_FOR: &str = "InMaintenance";
 const HOLD_PLACE_FOR: &str = "15m";
 
 /// The schema.
+#[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn maintenance_schema() -> Schema {
     use AttributeType::{List, Map, Number, String};
     let mut all = attributes([
-        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces: this server is given back and the other one taken.")),
-        ("namespace", required(String, "First part of the name under which the maintenance is found again without a state file. Changing it replaces.")),
+        (
+            "server",
+            required(
+                String,
+                "The server's name in the provider's configuration. Changing it replaces: this server is given back and the other one taken.",
+            ),
+        ),
+        (
+            "namespace",
+            required(
+                String,
+                "First part of the name under which the maintenance is found again without a state file. Changing it replaces.",
+            ),
+        ),
         ("name", required(String, "Second part of that name. Changing it replaces.")),
-        ("policy", required(String, "`Enforced` asks nobody. `OwnerApproval` asks the server's owner first; this version has no approvals yet and refuses it at plan.")),
+        (
+            "policy",
+            required(
+                String,
+                "`Enforced` asks nobody. `OwnerApproval` asks the server's owner first; this version has no approvals yet and refuses it at plan.",
+            ),
+        ),
         ("reason", optional(String, "Why, for people. Shown wherever the holder is named.")),
         ("ticket", optional(String, "Where it is discussed.")),
-        ("priority", defaulted(Number, "Higher goes first in the queue. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.")),
-        ("server_power", optional(String, "Power wanted while in maintenance: `On` or `Off`. With a `boot_configuration` the server is switched off, configured, and then brought to this power. Default: the power is left as it is, and a boot configuration takes effect whenever the server is next started.")),
-        ("wait_for", defaulted(String, "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).")),
-        ("expires_after", optional(String, "How long the server may be held, for example `\"12h\"`. Afterwards the hold is overdue: plans warn, and the next one in the queue gives the server back and takes it. Default: never.")),
-        ("hold_place_for", defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`.")),
-        ("triggers", optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew.")),
+        (
+            "priority",
+            defaulted(
+                Number,
+                "Higher goes first in the queue. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.",
+            ),
+        ),
+        (
+            "server_power",
+            optional(
+                String,
+                "Power wanted while in maintenance: `On` or `Off`. With a `boot_configuration` the server is switched off, configured, and then brought to this power. Default: the power is left as it is, and a boot configuration takes effect whenever the server is next started.",
+            ),
+        ),
+        (
+            "wait_for",
+            defaulted(
+                String,
+                "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).",
+            ),
+        ),
+        (
+            "expires_after",
+            optional(
+                String,
+                "How long the server may be held, for example `\"12h\"`. Afterwards the hold is overdue: plans warn, and the next one in the queue gives the server back and takes it. Default: never.",
+            ),
+        ),
+        (
+            "hold_place_for",
+            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+        ),
+        (
+            "triggers",
+            optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew."),
+        ),
         ("id", computed(String, "`namespace/name`.")),
-        ("state", computed(String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.")),
+        (
+            "state",
+            computed(
+                String,
+                "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.",
+            ),
+        ),
         ("waiting_for", computed(String, "What a pending maintenance waits for; null once the server is taken.")),
         ("queue_position", computed(Number, "How many are before it; null once the server is taken.")),
         ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
         ("started_at", computed(String, "When the server was prepared (RFC 3339, UTC).")),
-        ("generation", computed(Number, "The fencing number of the last process that acted on it; `release` on the command line asks for it.")),
+        (
+            "generation",
+            computed(
+                Number,
+                "The fencing number of the last process that acted on it; `release` on the command line asks for it.",
+            ),
+        ),
         ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
         ("power_state", computed(String, "The server's power when it was last looked at.")),
         ("previous_power_state", computed(String, "The server's power before; it is put back at destroy.")),
-        ("timeouts", timeouts([
-            ("create", "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is given back."),
-            ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
-            ("delete", "For giving the server back. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes."),
-        ])),
+        (
+            "timeouts",
+            timeouts([
+                (
+                    "create",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is given back.",
+                ),
+                ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
+                (
+                    "delete",
+                    "For giving the server back. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes.",
+                ),
+            ]),
+        ),
     ]);
     let mut boot = attributes(boot::attributes());
     boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
     all.insert(
         "boot_configuration".to_owned(),
-        optional(AttributeType::AttributeSingle(boot), "What the server boots for the maintenance. Put back as it was at destroy."),
+        optional(
+            AttributeType::AttributeSingle(boot),
+            "What the server boots for the maintenance. Put back as it was at destroy.",
+        ),
     );
     all.insert(
         "window".to_owned(),
@@ -198,9 +271,7 @@ impl MaintenanceModel {
                 bad(diags, path(name), "Not a usable name", format!("{text:?}: it {problem}."));
             }
         }
-        for (name, value) in
-            [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)]
-        {
+        for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
             not_empty(diags, value, path(name));
         }
         let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {

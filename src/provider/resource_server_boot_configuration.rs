@@ -78,25 +78,58 @@ fn boot_configuration_schema() -> Schema {
     use AttributeType::{List, String};
     let mut all = attributes([
         ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
-        ("maintenance_id", optional(String, "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made. Changing it replaces.")),
+        (
+            "maintenance_id",
+            optional(
+                String,
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made. Changing it replaces.",
+            ),
+        ),
         ("method", required(String, "`http`, `pxe`, `virtual_media` or `disk`.")),
-        ("server_power", optional(String, "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.")),
+        (
+            "server_power",
+            optional(
+                String,
+                "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.",
+            ),
+        ),
         ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
-        ("state", computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one.")),
+        (
+            "state",
+            computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one."),
+        ),
         ("message", computed(String, "Why it is not `Ready`; null when it is.")),
         ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
-        ("previous_boot_override", computed(object([
-            ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
-            ("target", computed(String, "The boot source.")),
-            ("mode", computed(String, "`UEFI` or `Legacy`.")),
-            ("http_boot_uri", computed(String, "The HTTP boot address.")),
-        ]), "The boot override before; it is put back at destroy.")),
-        ("previous_media", computed(List(Box::new(String)), "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.")),
-        ("timeouts", timeouts([
-            ("create", "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the server is put back as it was."),
-            ("update", "For going on with an interrupted one and for changes. Default: `\"1h\"`."),
-            ("delete", "For putting everything back. Default: `\"30m\"`."),
-        ])),
+        (
+            "previous_boot_override",
+            computed(
+                object([
+                    ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
+                    ("target", computed(String, "The boot source.")),
+                    ("mode", computed(String, "`UEFI` or `Legacy`.")),
+                    ("http_boot_uri", computed(String, "The HTTP boot address.")),
+                ]),
+                "The boot override before; it is put back at destroy.",
+            ),
+        ),
+        (
+            "previous_media",
+            computed(
+                List(Box::new(String)),
+                "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.",
+            ),
+        ),
+        (
+            "timeouts",
+            timeouts([
+                (
+                    "create",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the server is put back as it was.",
+                ),
+                ("update", "For going on with an interrupted one and for changes. Default: `\"1h\"`."),
+                ("delete", "For putting everything back. Default: `\"30m\"`."),
+            ]),
+        ),
     ]);
     all.extend(attributes(boot::attributes()));
     schema(
@@ -276,7 +309,8 @@ fn conclude(
     let server = record.server().to_owned();
     model.show(record);
     let state = Some((Value::Value(model), Value::Value(Private::of(engine, record))));
-    let mut error = |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    let mut error =
+        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     match &driven.finish {
         Finish::Reached => state,
         Finish::Over => {
@@ -311,7 +345,9 @@ fn conclude(
         Finish::Interrupted => {
             diags.add_warning(diagnostic(
                 "Preparing a server was interrupted",
-                format!("{server}: the boot configuration is not Ready yet. Apply goes on, destroy puts the server back."),
+                format!(
+                    "{server}: the boot configuration is not Ready yet. Apply goes on, destroy puts the server back."
+                ),
                 AttributePath::root(),
             ));
             state
@@ -319,7 +355,9 @@ fn conclude(
         Finish::Stuck(cause) => {
             error(
                 format!("{server} could not be put back"),
-                format!("{cause}\nThe server stays locked, because it is not as it was. Destroy again when the cause is gone."),
+                format!(
+                    "{cause}\nThe server stays locked, because it is not as it was. Destroy again when the cause is gone."
+                ),
             );
             state
         }
@@ -388,10 +426,9 @@ impl Resource for ServerBootConfiguration {
         model.set_defaults();
         let spec = model.check(diags);
         let mut replaced = Vec::new();
-        for (name, now, before) in [
-            ("server", &model.server, &prior.server),
-            ("maintenance_id", &model.maintenance_id, &prior.maintenance_id),
-        ] {
+        for (name, now, before) in
+            [("server", &model.server, &prior.server), ("maintenance_id", &model.maintenance_id, &prior.maintenance_id)]
+        {
             if now != before {
                 replaced.push(AttributePath::new(name));
             }

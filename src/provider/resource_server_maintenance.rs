@@ -40,8 +40,7 @@ pub(super) struct ServerMaintenance {
 impl ServerMaintenance {
     fn control(&self, model: &MaintenanceModel, create: bool) -> Control {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
-        let timeout =
-            time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
+        let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
 }
@@ -58,7 +57,8 @@ fn conclude(
     let server = record.server().to_owned();
     show(&mut model, record, None, None);
     let state = Some((model, Private::of(engine, record)));
-    let mut error = |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    let mut error =
+        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     match &driven.finish {
         Finish::Reached => state,
         Finish::Over => match &record.phase {
@@ -81,7 +81,10 @@ fn conclude(
         Finish::Withdrawn => {
             error(
                 format!("Waiting for {server} was interrupted"),
-                format!("{} left the queue; nothing was done to the server and nothing is left in the state.", record.id),
+                format!(
+                    "{} left the queue; nothing was done to the server and nothing is left in the state.",
+                    record.id
+                ),
             );
             None
         }
@@ -112,7 +115,11 @@ fn conclude(
         Finish::Interrupted => {
             diags.add_warning(diagnostic(
                 "Preparing a server was interrupted",
-                format!("{server}: {} stopped at {}. The server is held; apply goes on, destroy gives it back.", record.id, at(record)),
+                format!(
+                    "{server}: {} stopped at {}. The server is held; apply goes on, destroy gives it back.",
+                    record.id,
+                    at(record)
+                ),
                 AttributePath::root(),
             ));
             state
@@ -174,7 +181,9 @@ fn show(model: &mut MaintenanceModel, record: &Maintenance, waiting_for: Option<
     model.previous_power_state = known(record.prior.as_ref().map(|prior| prior.power.to_string()));
     model.power_state = match (&record.phase, record.spec.server_power, &record.prior) {
         (Phase::InMaintenance { .. }, Some(power), _) => Value::Value(power.to_string()),
-        (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior)) => Value::Value(prior.power.to_string()),
+        (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior)) => {
+            Value::Value(prior.power.to_string())
+        }
         _ => known(record.last_power.map(|power| power.to_string())),
     };
 }
@@ -410,7 +419,11 @@ impl Resource for ServerMaintenance {
         let id: MaintenanceId = match id.parse() {
             Ok(id) => id,
             Err(problem) => {
-                diags.add_error(diagnostic("Not an id of a maintenance", format!("{id:?}: it {problem}."), AttributePath::root()));
+                diags.add_error(diagnostic(
+                    "Not an id of a maintenance",
+                    format!("{id:?}: it {problem}."),
+                    AttributePath::root(),
+                ));
                 return None;
             }
         };
@@ -490,7 +503,11 @@ async fn refresh(
             Phase::Completed { ending: Ending::Released { .. }, .. } | Phase::Failed { .. } => {
                 warn(
                     "A hold was released by somebody else",
-                    format!("{server}: {} is over ({}). The resource is dropped from the state.", record.id, ended(record)),
+                    format!(
+                        "{server}: {} is over ({}). The resource is dropped from the state.",
+                        record.id,
+                        ended(record)
+                    ),
                 );
                 None
             }
@@ -528,7 +545,9 @@ async fn refresh(
                 model.power_state = Value::Value(settled.to_string());
                 warn(
                     "A held server is not as the hold asked",
-                    format!("{server}: its power is {settled}, {wanted} was asked for. It is left so; destroy puts it back as it was."),
+                    format!(
+                        "{server}: its power is {settled}, {wanted} was asked for. It is left so; destroy puts it back as it was."
+                    ),
                 );
             }
         }

@@ -98,7 +98,8 @@ pub(super) fn time_limit(timeouts: &Value<Timeouts>, pick: impl Fn(&Timeouts) ->
 /// Checks every configured time limit.
 pub(super) fn check_timeouts(diags: &mut Diagnostics, timeouts: &Value<Timeouts>) {
     if let Value::Value(timeouts) = timeouts {
-        for (name, value) in [("create", &timeouts.create), ("update", &timeouts.update), ("delete", &timeouts.delete)] {
+        for (name, value) in [("create", &timeouts.create), ("update", &timeouts.update), ("delete", &timeouts.delete)]
+        {
             duration(diags, value, AttributePath::new("timeouts").attribute(name));
         }
     }

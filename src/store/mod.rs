@@ -5,6 +5,8 @@
 //! machines.
 
 mod error;
+mod sqlite;
+pub use sqlite::*;
 
 use std::{fmt::Debug, time::Duration};
 

@@ -1,0 +1,75 @@
+# Takes one server out of service, boots it from a rescue image, and gives it back at destroy.
+terraform {
+  required_providers {
+    metal = {
+      source = "localhost/metal-maintenance/metal"
+    }
+  }
+}
+
+variable "inventory_file" {
+  type        = string
+  description = "Servers by name, as YAML."
+}
+
+variable "bmc_username" {
+  type = string
+}
+
+variable "bmc_password" {
+  type      = string
+  sensitive = true
+}
+
+variable "bmc_ca_certificate_file" {
+  type    = string
+  default = null
+}
+
+variable "server" {
+  type    = string
+  default = "rack1-node7"
+}
+
+variable "image" {
+  type        = string
+  description = "Where the BMC finds the rescue image."
+}
+
+variable "name" {
+  type        = string
+  description = "A second run with another name waits for the first."
+  default     = "first-maintenance"
+}
+
+provider "metal" {
+  redfish = {
+    inventory_file      = var.inventory_file
+    username            = var.bmc_username
+    password            = var.bmc_password
+    ca_certificate_file = var.bmc_ca_certificate_file
+  }
+}
+
+resource "metal_server_maintenance" "first" {
+  server        = var.server
+  namespace     = "guide"
+  name          = var.name
+  policy        = "Enforced"
+  reason        = "trying it out"
+  expires_after = "2h"
+
+  server_power = "On"
+  boot_configuration = {
+    method = "virtual_media"
+    image  = var.image
+  }
+}
+
+output "state" {
+  value = metal_server_maintenance.first.state
+}
+
+output "was" {
+  value = metal_server_maintenance.first.previous_power_state
+}

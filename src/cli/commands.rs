@@ -1,0 +1,237 @@
+//! The commands.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::SpanRelativeTo;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{Control, Driven, Engine, EngineError},
+    maintenance::{
+        decide::Finish,
+        ids::{LockKey, MaintenanceId},
+        lock::AuditEvent,
+        queue::shown_time,
+        state::{Ending, Maintenance, Phase},
+    },
+    settings::{self, Environment, SettingsError},
+    store::StoreError,
+};
+
+use super::{Cli, Command, Common, ServerCommand, table};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    #[error("{0}")]
+    Settings(#[from] SettingsError),
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{text:?} is no maintenance: it {problem}")]
+    Id { text: String, problem: String },
+    #[error("{0:?} is no duration; write for example 30m")]
+    Duration(String),
+    #[error("{id} is being worked on by {by}; use release to take it away, with --generation {generation}")]
+    Attended { id: MaintenanceId, by: String, generation: u64 },
+    #[error(
+        "{id} could not be given back: {cause}\nThe server stays held; run the command again when the cause is gone"
+    )]
+    Stuck { id: MaintenanceId, cause: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How many lines of history `show` prints.
+const HISTORY: usize = 50;
+
+pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
+    let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { .. });
+    let engine = engine(&cli.common, environment, touches).await?;
+    let result = dispatch(&engine, cli, stop).await;
+    engine.close().await;
+    result
+}
+
+/// An engine. Commands that only look at the store need no server in the configuration.
+async fn engine(common: &Common, environment: &Environment, touches: bool) -> Result<Engine, CommandError> {
+    let mut input = common.input();
+    let mut environment = environment.clone();
+    if !touches {
+        input.redfish = None;
+        environment.variables.retain(|name, _| !name.starts_with("METAL_REDFISH_"));
+    }
+    Ok(settings::build(input, &environment).await?.engine)
+}
+
+async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<String, CommandError> {
+    let json = cli.common.json;
+    match cli.command {
+        Command::Queue { server } => {
+            let mut lines = engine.queue().await?;
+            lines.retain(|line| server.as_ref().is_none_or(|server| line.server == *server));
+            let now = engine.now();
+            Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, now) })
+        }
+        Command::Show { id } => show(engine, &parse(&id)?, json).await,
+        Command::Complete { id, timeout } => {
+            let id = parse(&id)?;
+            let record = engine.active(&id).await?;
+            let ending = Ending::CompletedBy(engine.runner().to_string());
+            let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
+            match released {
+                Ok(Some(driven)) => ended(&driven, json),
+                Ok(None) => Err(CommandError::Other(format!("{id} ended meanwhile"))),
+                Err(EngineError::Refused(crate::maintenance::lock::Refusal::InUse { by, .. })) => {
+                    Err(CommandError::Attended { id, by: by.to_string(), generation: record.generation })
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
+        Command::Release { id, generation, reason, timeout } => {
+            if reason.trim().is_empty() {
+                return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
+            }
+            let id = parse(&id)?;
+            let driven = engine.force_release(&id, generation, &reason, &control(&timeout, stop)?).await?;
+            ended(&driven, json)
+        }
+        Command::Server { command: ServerCommand::Rebind { name, key } } => {
+            engine.store().bind(&name, &LockKey(key.clone()), true).await?;
+            Ok(if json { pretty(&json!({ "name": name, "key": key })) } else { format!("{name} is {key} now\n") })
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
+    text.parse().map_err(|problem: crate::maintenance::ids::IdError| CommandError::Id {
+        text: text.to_owned(),
+        problem: problem.to_string(),
+    })
+}
+
+fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
+    let wrong = || CommandError::Duration(timeout.to_owned());
+    let span: jiff::Span = timeout.parse().map_err(|_| wrong())?;
+    let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    let timeout = Duration::try_from(signed).map_err(|_| wrong())?;
+    Ok(Control { stop, timeout, release_timeout: timeout })
+}
+
+fn ended(driven: &Driven, json: bool) -> Result<String, CommandError> {
+    let record = &driven.record;
+    match &driven.finish {
+        Finish::Over | Finish::Withdrawn | Finish::Reached => {
+            let before = record.prior.as_ref().map(|prior| prior.power.to_string());
+            if json {
+                return Ok(pretty(&json!({
+                    "id": record.id, "server": record.server(), "finish": format!("{:?}", driven.finish), "power": before,
+                })));
+            }
+            Ok(match (&driven.finish, before) {
+                (Finish::Withdrawn, _) => {
+                    format!("{} left the queue; it had not touched {}\n", record.id, record.server())
+                }
+                (_, Some(power)) => format!("{} is over; {} is as it was ({power})\n", record.id, record.server()),
+                (_, None) => format!("{} is over; {} had not been touched\n", record.id, record.server()),
+            })
+        }
+        Finish::Stuck(cause) | Finish::TimedOut(cause) => {
+            Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
+        }
+        Finish::Interrupted => Err(CommandError::Other(format!(
+            "interrupted: {} is {}; run the command again to go on",
+            record.id,
+            record.phase.name()
+        ))),
+        Finish::Lost => Err(CommandError::Other(format!("somebody else took over {} meanwhile", record.id))),
+    }
+}
+
+async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
+    let Some(held) = engine.held_by_name(id).await? else {
+        return Err(EngineError::NotFound { id: id.clone(), store: engine.store().address() }.into());
+    };
+    let audit = engine.store().audit(id, HISTORY).await?;
+    let line = engine.queue().await?.into_iter().find(|line| line.id == *id);
+    if json {
+        return Ok(pretty(&json!({
+            "maintenance": described(&held.record), "queue": line, "audit": audit,
+        })));
+    }
+    let record = &held.record;
+    let mut rows: Vec<(&str, String)> = vec![
+        ("maintenance", record.id.to_string()),
+        ("server", format!("{} ({})", record.server(), record.lock_key)),
+        ("state", state(record)),
+        ("by", format!("{}, owner {}", record.requester, record.owner)),
+        ("asked for", record.spec.summary()),
+        ("requested", shown_time(record.requested_at)),
+        ("generation", record.generation.to_string()),
+    ];
+    if let Some(waiting) = line.as_ref().and_then(|line| line.waiting_for.clone()) {
+        rows.push(("waits for", waiting));
+    }
+    if let Some(at) = record.expires_at() {
+        let overdue = if record.is_overdue(held.now) { " (overdue)" } else { "" };
+        rows.push(("expires", format!("{}{overdue}", shown_time(at))));
+    }
+    if let Some(prior) = &record.prior {
+        let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
+        rows.push(("before", format!("{}{boot}, recorded {}", prior.power, shown_time(prior.recorded_at))));
+    }
+    let mut text = table::pairs(&rows);
+    if !audit.is_empty() {
+        text.push_str("\nhistory\n");
+        for event in &audit {
+            text.push_str(&history(event));
+        }
+    }
+    Ok(text)
+}
+
+fn state(record: &Maintenance) -> String {
+    match &record.phase {
+        Phase::Preparing(progress) => format!("Preparing {}", progress.text()),
+        Phase::InMaintenance { since } => format!("InMaintenance since {}", shown_time(*since)),
+        Phase::Releasing { stuck: Some(cause), .. } => format!("Releasing, stuck: {cause}"),
+        Phase::Releasing { progress, .. } => format!("Releasing {}", progress.text()),
+        Phase::Completed { at, ending } => format!("Completed at {} ({ending})", shown_time(*at)),
+        Phase::Failed { at, cause } => format!("Failed at {}: {cause}", shown_time(*at)),
+        Phase::Pending => "Pending".to_owned(),
+    }
+}
+
+fn history(event: &AuditEvent) -> String {
+    let detail = if event.detail.is_empty() { String::new() } else { format!(": {}", event.detail) };
+    format!("  {}  {:<10} {} (generation {}){detail}\n", shown_time(event.at), event.what, event.by, event.generation)
+}
+
+/// The record as a script may rely on it.
+fn described(record: &Maintenance) -> Value {
+    let times: BTreeMap<&str, Option<String>> = [
+        ("requested_at", Some(record.requested_at.to_string())),
+        ("admitted_at", record.admitted_at.map(|at| at.to_string())),
+        ("started_at", record.started_at.map(|at| at.to_string())),
+        ("expires_at", record.expires_at().map(|at| at.to_string())),
+    ]
+    .into();
+    let progress = match &record.phase {
+        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress.text()),
+        _ => None,
+    };
+    json!({
+        "id": record.id, "uid": record.uid, "server": record.server(), "lock_key": record.lock_key,
+        "owner": record.owner, "state": record.phase.name(), "detail": state(record), "step": progress,
+        "generation": record.generation, "requester": record.requester, "reason": record.spec.reason,
+        "ticket": record.spec.ticket, "priority": record.spec.priority, "times": times,
+        "previous_power_state": record.prior.as_ref().map(|prior| prior.power.to_string()),
+        "previous_boot_override": record.prior.as_ref().and_then(|prior| prior.boot.as_ref()).map(ToString::to_string),
+    })
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}

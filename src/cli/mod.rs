@@ -1,0 +1,192 @@
+//! What a person sees who runs the binary by hand.
+
+mod commands;
+mod table;
+
+use std::io::Write;
+
+use clap::{Args, Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::{Environment, Input, RedfishInput};
+
+/// How to install the provider; shown when the binary is run without arguments.
+const HELP: &str = "\
+This is a provider for OpenTofu and Terraform: they start it themselves.
+
+To install it where both find it:   make install
+Then name it in a configuration:
+
+  terraform {
+    required_providers {
+      metal = { source = \"localhost/metal-maintenance/metal\" }
+    }
+  }
+
+By hand it shows and ends holds:
+
+  terraform-provider-metal queue
+  terraform-provider-metal show NAMESPACE/NAME
+  terraform-provider-metal complete NAMESPACE/NAME
+  terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
+  terraform-provider-metal --help
+";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "terraform-provider-metal",
+    version,
+    about = "Shows and ends holds on servers",
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Common {
+    /// The coordination store, as in the provider block [default: METAL_COORDINATION_URL, else the user's own file]
+    #[arg(long, global = true, value_name = "URL")]
+    coordination_url: Option<String>,
+    /// The inventory file with the servers, for commands that touch one [default: METAL_REDFISH_INVENTORY_FILE];
+    /// credentials come from METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD or METAL_REDFISH_PASSWORD_FILE
+    #[arg(long, global = true, value_name = "FILE")]
+    inventory: Option<String>,
+    /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
+    #[arg(long, global = true)]
+    owner: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Who holds servers and who waits for them
+    Queue {
+        /// Only this server
+        #[arg(long)]
+        server: Option<String>,
+    },
+    /// One maintenance: its state, its steps, how the server was before, and its history
+    Show {
+        /// NAMESPACE/NAME
+        id: String,
+    },
+    /// End a maintenance in agreement with its holder: the server is given back as it was
+    Complete {
+        /// NAMESPACE/NAME
+        id: String,
+        /// How long giving back may take
+        #[arg(long, default_value = "30m")]
+        timeout: String,
+    },
+    /// Take a server from its holder: it is given back as it was, and the holder is told so
+    Release {
+        /// NAMESPACE/NAME
+        id: String,
+        /// The generation that `queue` or `show` shows: a hold that has changed since is not released
+        #[arg(long)]
+        generation: u64,
+        /// Why; kept in the audit and shown to the holder
+        #[arg(long)]
+        reason: String,
+        /// How long giving back may take
+        #[arg(long, default_value = "30m")]
+        timeout: String,
+    },
+    /// Names of servers
+    Server {
+        #[command(subcommand)]
+        command: ServerCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ServerCommand {
+    /// Say that a server's name stands for another machine now, for example after a mainboard was changed
+    Rebind {
+        /// OWNER/SERVER
+        name: String,
+        /// The hardware identity it has now
+        #[arg(long)]
+        key: String,
+    },
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Success,
+    /// It could not be done; standard error tells why.
+    Failure,
+    /// It was asked for wrongly.
+    Usage,
+}
+
+/// Runs a command. What was asked for goes to `out`, everything else to `err`.
+pub async fn run(
+    arguments: Vec<String>,
+    environment: &Environment,
+    stop: CancellationToken,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> Exit {
+    if arguments.len() < 2 {
+        return ended(&out.write_all(HELP.as_bytes()));
+    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(problem) => {
+            let shown = !problem.use_stderr();
+            let text = problem.render().to_string();
+            let written = if shown { out.write_all(text.as_bytes()) } else { err.write_all(text.as_bytes()) };
+            return if shown { ended(&written) } else { Exit::Usage };
+        }
+    };
+    let json = cli.common.json;
+    match commands::run(cli, environment, stop).await {
+        Ok(text) => ended(&out.write_all(text.as_bytes())),
+        Err(problem) => {
+            let text = if json {
+                format!("{}\n", serde_json::json!({ "error": problem.to_string() }))
+            } else {
+                format!("Error: {problem}\n")
+            };
+            let _ = err.write_all(text.as_bytes());
+            Exit::Failure
+        }
+    }
+}
+
+fn ended(written: &std::io::Result<()>) -> Exit {
+    // Whoever reads may have closed its end; there is nobody left to tell.
+    if written.is_ok() { Exit::Success } else { Exit::Failure }
+}
+
+impl Common {
+    fn input(&self) -> Input {
+        Input {
+            coordination_url: self.coordination_url.clone(),
+            owner: self.owner.clone(),
+            redfish: Some(RedfishInput { inventory_file: self.inventory.clone(), ..RedfishInput::default() }),
+            ..Input::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,93 @@
+//! Text in columns.
+
+use jiff::Timestamp;
+
+use crate::maintenance::{queue::shown_time, report::Line};
+
+/// The queue, one line a maintenance; a server's name is not repeated.
+pub(super) fn queue(lines: &[Line], now: Timestamp) -> String {
+    if lines.is_empty() {
+        return "Nobody holds a server, and nobody waits for one.\n".to_owned();
+    }
+    let head = ["SERVER", "STATE", "MAINTENANCE", "FOR", "WAITING FOR", "BY"].map(str::to_owned);
+    let mut rows = vec![head];
+    let mut last = None;
+    for line in lines {
+        let same = last == Some(&line.lock_key);
+        last = Some(&line.lock_key);
+        let since = line.admitted_at.unwrap_or(line.requested_at);
+        let mut by = line.by.to_string();
+        if let Some(at) = line.expires_at {
+            let left = now.until(at).ok().and_then(|span| span.get_seconds().try_into().ok());
+            by.push_str(&match left {
+                Some(seconds) => format!(", expires in {}", span(seconds)),
+                None => format!(", overdue since {}", shown_time(at)),
+            });
+        }
+        if let Some(until) = line.place_kept_until {
+            by.push_str(&format!(" (away, place kept until {})", shown_time(until)));
+        }
+        if line.position == 0 {
+            by.push_str(&format!(", generation {}", line.generation));
+        }
+        let elapsed = now.duration_since(since).as_secs().max(0).unsigned_abs();
+        rows.push([
+            if same { String::new() } else { line.server.clone() },
+            line.state.to_owned(),
+            line.id.to_string(),
+            span(elapsed),
+            line.waiting_for.clone().unwrap_or_else(|| "-".to_owned()),
+            by,
+        ]);
+    }
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let mut shown = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            let pad = width - cell.chars().count();
+            shown.push_str(cell);
+            shown.push_str(&" ".repeat(pad + 2));
+        }
+        text.push_str(shown.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Names and values below each other.
+pub(super) fn pairs(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+/// `1d 2h`, `1h 10m`, `4m`, `12s`: the two largest units.
+fn span(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds % 86_400 / 3600, seconds % 3600 / 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, m) => format!("{m}m"),
+        (0, h, 0) => format!("{h}h"),
+        (0, h, m) => format!("{h}h {m}m"),
+        (d, 0, _) => format!("{d}d"),
+        (d, h, _) => format!("{d}d {h}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn spans_show_their_two_largest_units() {
+        for (seconds, text) in [(0, "0s"), (59, "59s"), (240, "4m"), (4200, "1h 10m"), (3600, "1h"), (93_600, "1d 2h")]
+        {
+            assert_eq!(span(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The queue as people and data sources see it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    ids::{Generation, LockKey, MaintenanceId, Runner},
+    lock::{Leases, ServerLock},
+    queue::{self, Turn},
+    state::{Maintenance, Phase},
+};
+
+/// One maintenance in the queue of its machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The server's name, as the configuration that asked calls it.
+    pub server: String,
+    /// The machine.
+    pub lock_key: LockKey,
+    /// Its name.
+    pub id: MaintenanceId,
+    /// Its state's name.
+    pub state: &'static str,
+    /// 0 holds the server (or acts under the hold), 1 is next.
+    pub position: usize,
+    /// What it waits for, or where its steps have got to.
+    pub waiting_for: Option<String>,
+    /// Why giving back could not go on.
+    pub stuck: Option<String>,
+    /// When it was asked for.
+    pub requested_at: Timestamp,
+    /// When it took the server.
+    pub admitted_at: Option<Timestamp>,
+    /// Who.
+    pub by: Runner,
+    /// Whether a living process is attached.
+    pub attended: bool,
+    /// The provider's owner that asked.
+    pub owner: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// Where it is discussed.
+    pub ticket: Option<String>,
+    /// Its priority.
+    pub priority: i64,
+    /// When its hold becomes overdue.
+    pub expires_at: Option<Timestamp>,
+    /// Until when its place is kept, while its process is away.
+    pub place_kept_until: Option<Timestamp>,
+    /// Its generation.
+    pub generation: Generation,
+}
+
+/// The lines of one machine: the holder, what acts under it, then the waiters in the order in which they are served.
+#[must_use]
+pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<Line> {
+    let waiting = queue::waiting(lock, aging, now);
+    let waits = |record: &Maintenance| waiting.iter().any(|waiter| waiter.uid == record.uid);
+    let mut holding: Vec<&Maintenance> = lock.active.iter().filter(|record| !waits(record)).collect();
+    holding.sort_by_key(|record| (record.spec.parent.is_some(), record.ticket_number));
+    let holding = holding.into_iter().map(|record| (0, record));
+    let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));
+    holding.chain(waiting).map(|(position, record)| line(lock, leases, record, position, aging, now)).collect()
+}
+
+fn line(
+    lock: &ServerLock,
+    leases: &Leases,
+    record: &Maintenance,
+    position: usize,
+    aging: Duration,
+    now: Timestamp,
+) -> Line {
+    let shown = queue::describe(lock, record, leases, now);
+    let stuck = match &record.phase {
+        Phase::Releasing { stuck, .. } => stuck.clone(),
+        _ => None,
+    };
+    Line {
+        server: record.server().to_owned(),
+        lock_key: lock.key.clone(),
+        id: record.id.clone(),
+        state: record.phase.name(),
+        position,
+        waiting_for: waiting_for(lock, leases, record, aging, now),
+        stuck,
+        requested_at: record.requested_at,
+        admitted_at: record.admitted_at,
+        attended: record.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now)),
+        by: shown.by,
+        owner: record.owner.clone(),
+        reason: record.spec.reason.clone(),
+        ticket: record.spec.ticket.clone(),
+        priority: record.spec.priority,
+        expires_at: shown.expires_at,
+        place_kept_until: shown.place_kept_until,
+        generation: record.generation,
+    }
+}
+
+/// What would let it go on, as far as the store knows.
+fn waiting_for(
+    lock: &ServerLock,
+    leases: &Leases,
+    record: &Maintenance,
+    aging: Duration,
+    now: Timestamp,
+) -> Option<String> {
+    match &record.phase {
+        Phase::Pending => Some(match queue::turn(lock, leases, &record.uid, aging, now) {
+            Turn::Yours => "a process that drives it: apply again".to_owned(),
+            Turn::ReclaimOverdue(_) => "an overdue hold that the next process gives back".to_owned(),
+            Turn::Wait { reason, .. } => reason.to_string(),
+        }),
+        Phase::Preparing(progress) => Some(format!("preparing {}", progress.text())),
+        Phase::Releasing { stuck: Some(cause), .. } => Some(format!("destroy again: {cause}")),
+        Phase::Releasing { progress, .. } => Some(format!("giving back {}", progress.text())),
+        Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => None,
+    }
+}

@@ -1,0 +1,341 @@
+//! The provider block: schema, model, checks.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostic, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool},
+};
+
+use crate::{
+    plugin::diagnostic,
+    settings::{Input, RedfishInput, ServerInput, SettingsError},
+};
+
+use super::{
+    schema::{attributes, object, optional, schema, secret},
+    values::{Text, Texts, bad, duration, given, not_empty, texts},
+};
+
+/// One server of `redfish.servers`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ServerModel {
+    endpoint: Text,
+    system_id: Text,
+    lock_key: Text,
+    labels: Texts,
+    username: Text,
+    password: Text,
+    password_file: Text,
+    ca_certificate_file: Text,
+    certificate_sha256: Text,
+    insecure: ValueBool,
+}
+
+/// `redfish`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RedfishModel {
+    inventory_file: Text,
+    servers: Value<BTreeMap<String, ServerModel>>,
+    username: Text,
+    password: Text,
+    password_file: Text,
+    ca_certificate_file: Text,
+    insecure: ValueBool,
+    request_timeout: Text,
+    authentication: Text,
+}
+
+/// A backend of which this version knows only the name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct LaterModel {
+    endpoint: Text,
+}
+
+/// The provider block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProviderModel {
+    coordination_url: Text,
+    owner: Text,
+    run: Text,
+    aging: Text,
+    graceful_shutdown_timeout: Text,
+    power_timeout: Text,
+    image_ca_certificate_file: Text,
+    redfish: Value<RedfishModel>,
+    metal_operator: Value<LaterModel>,
+    metal3: Value<LaterModel>,
+    ironic: Value<LaterModel>,
+    cluster_api: Value<LaterModel>,
+}
+
+/// The schema.
+#[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
+pub(super) fn provider_schema() -> Schema {
+    use AttributeType::{AttributeMap, Bool, Map, String};
+    let server = attributes([
+        ("endpoint", optional(String, "The BMC's address, for example `https://10.0.0.9`.")),
+        ("system_id", optional(String, "Which system behind it, when there are several.")),
+        ("lock_key", optional(String, "The hardware identity to lock under, instead of the system's own UUID.")),
+        ("labels", optional(Map(Box::new(String)), "Labels, for people.")),
+        ("username", optional(String, "The account, when it differs from the common one.")),
+        ("password", secret("Its password. Better: an ephemeral value, a file or the environment.")),
+        ("password_file", optional(String, "A file that holds the password.")),
+        ("ca_certificate_file", optional(String, "The authority that signed the BMC's certificate, as PEM.")),
+        (
+            "certificate_sha256",
+            optional(String, "The certificate's SHA-256 fingerprint: exactly this certificate is trusted."),
+        ),
+        ("insecure", optional(Bool, "Trust any certificate. Default: `false`.")),
+    ]);
+    let redfish = object([
+        (
+            "inventory_file",
+            optional(String, "A YAML or JSON file with servers by name. Default: `METAL_REDFISH_INVENTORY_FILE`."),
+        ),
+        ("servers", optional(AttributeMap(server), "Servers by name, besides or instead of the inventory file.")),
+        ("username", optional(String, "The account on the BMCs. Default: `METAL_REDFISH_USERNAME`.")),
+        ("password", secret("Its password. Never stored. Default: `METAL_REDFISH_PASSWORD`.")),
+        ("password_file", optional(String, "A file that holds the password. Default: `METAL_REDFISH_PASSWORD_FILE`.")),
+        (
+            "ca_certificate_file",
+            optional(
+                String,
+                "The authority that signed the BMCs' certificates, as PEM. Default: `METAL_REDFISH_CA_CERTIFICATE_FILE`.",
+            ),
+        ),
+        ("insecure", optional(Bool, "Trust any certificate of any BMC. Default: `false`.")),
+        (
+            "request_timeout",
+            optional(String, "Time limit of one request to a BMC. Default: `\"10s\"`; at most `\"15s\"`."),
+        ),
+        (
+            "authentication",
+            optional(String, "`session` (the default; falls back to basic where a BMC has no sessions) or `basic`."),
+        ),
+    ]);
+    let later = |name: &str| {
+        optional(
+            object([("endpoint", optional(String, "Where it is reached."))]),
+            &format!("The {name} backend. This version has none and refuses it."),
+        )
+    };
+    schema(
+        "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, and gives them back \
+         exactly as they were.",
+        attributes([
+            (
+                "coordination_url",
+                optional(
+                    String,
+                    "Where records, queue and locks live. `sqlite:///path/to/file`; default: a file in the user's state directory, which reaches this machine only. Default: `METAL_COORDINATION_URL`.",
+                ),
+            ),
+            (
+                "owner",
+                optional(
+                    String,
+                    "Whose maintenances these are, for example a team. A maintenance is found again only under the owner that asked for it. Default: `METAL_OWNER`, else `default`.",
+                ),
+            ),
+            ("run", optional(String, "How this run is called in the queue. Default: the detected CI job.")),
+            ("aging", optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.")),
+            (
+                "graceful_shutdown_timeout",
+                optional(
+                    String,
+                    "How long an operating system may take to shut down before the power is cut. Default: `\"150s\"`.",
+                ),
+            ),
+            (
+                "power_timeout",
+                optional(
+                    String,
+                    "How long a forced power change may take before it counts as failed. Default: `\"2m\"`.",
+                ),
+            ),
+            (
+                "image_ca_certificate_file",
+                optional(
+                    String,
+                    "An authority trusted besides the usual ones when images and readiness URLs are asked, as PEM.",
+                ),
+            ),
+            (
+                "redfish",
+                optional(
+                    redfish,
+                    "BMCs that speak Redfish. Exactly one backend per provider configuration; use aliases for more.",
+                ),
+            ),
+            ("metal_operator", later("IronCore metal-operator")),
+            ("metal3", later("Metal3")),
+            ("ironic", later("OpenStack Ironic")),
+            ("cluster_api", later("Cluster API")),
+        ]),
+    )
+}
+
+impl ProviderModel {
+    /// Whether some of it is only known after apply.
+    pub(super) fn has_unknown(&self) -> bool {
+        let texts = [
+            &self.coordination_url,
+            &self.owner,
+            &self.run,
+            &self.aging,
+            &self.graceful_shutdown_timeout,
+            &self.power_timeout,
+            &self.image_ca_certificate_file,
+        ];
+        let redfish = match &self.redfish {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(redfish) => redfish.has_unknown(),
+        };
+        redfish || texts.iter().any(|text| text.is_unknown())
+    }
+
+    /// Checks what is known and turns it into settings' terms.
+    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Input> {
+        let path = AttributePath::new;
+        let backends = [
+            ("redfish", !self.redfish.is_null()),
+            ("metal_operator", !self.metal_operator.is_null()),
+            ("metal3", !self.metal3.is_null()),
+            ("ironic", !self.ironic.is_null()),
+            ("cluster_api", !self.cluster_api.is_null()),
+        ];
+        let named: Vec<&'static str> = backends.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+        if named.len() > 1 {
+            bad(
+                diags,
+                path(named[1]),
+                "Two backends in one provider configuration",
+                format!("{} are given; use one provider configuration with an alias for each.", named.join(" and ")),
+            );
+        }
+        if let Some(name) = named.iter().find(|name| **name != "redfish") {
+            bad(diags, path(name), "This backend is not available yet", "This version speaks Redfish only.");
+        }
+        for (name, value) in [("coordination_url", &self.coordination_url), ("owner", &self.owner), ("run", &self.run)]
+        {
+            not_empty(diags, value, path(name));
+        }
+        let aging = duration(diags, &self.aging, path("aging"));
+        let graceful = duration(diags, &self.graceful_shutdown_timeout, path("graceful_shutdown_timeout"));
+        let power = duration(diags, &self.power_timeout, path("power_timeout"));
+        let redfish = match &self.redfish {
+            Value::Value(redfish) => Some(redfish.check(diags)),
+            _ => None,
+        };
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        Some(Input {
+            coordination_url: given(&self.coordination_url).map(str::to_owned),
+            owner: given(&self.owner).map(str::to_owned),
+            run: given(&self.run).map(str::to_owned),
+            aging,
+            graceful_shutdown_timeout: graceful,
+            power_timeout: power,
+            image_ca_certificate_file: given(&self.image_ca_certificate_file).map(str::to_owned),
+            redfish,
+        })
+    }
+}
+
+impl RedfishModel {
+    fn has_unknown(&self) -> bool {
+        let servers = match &self.servers {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(servers) => servers.values().any(ServerModel::has_unknown),
+        };
+        let texts = [
+            &self.inventory_file,
+            &self.username,
+            &self.password,
+            &self.password_file,
+            &self.ca_certificate_file,
+            &self.request_timeout,
+            &self.authentication,
+        ];
+        servers || self.insecure.is_unknown() || texts.iter().any(|text| text.is_unknown())
+    }
+
+    fn check(&self, diags: &mut Diagnostics) -> RedfishInput {
+        let at = AttributePath::new("redfish");
+        let request_timeout = duration(diags, &self.request_timeout, at.clone().attribute("request_timeout"));
+        let servers = match &self.servers {
+            Value::Value(servers) => servers.iter().map(|(name, server)| (name.clone(), server.input())).collect(),
+            _ => BTreeMap::new(),
+        };
+        RedfishInput {
+            inventory_file: given(&self.inventory_file).map(str::to_owned),
+            servers,
+            username: given(&self.username).map(str::to_owned),
+            password: given(&self.password).map(SecretString::from),
+            password_file: given(&self.password_file).map(str::to_owned),
+            ca_certificate_file: given(&self.ca_certificate_file).map(str::to_owned),
+            insecure: flag(self.insecure),
+            request_timeout,
+            authentication: given(&self.authentication).map(str::to_owned),
+        }
+    }
+}
+
+impl ServerModel {
+    fn has_unknown(&self) -> bool {
+        let texts = [
+            &self.endpoint,
+            &self.system_id,
+            &self.lock_key,
+            &self.username,
+            &self.password,
+            &self.password_file,
+            &self.ca_certificate_file,
+            &self.certificate_sha256,
+        ];
+        self.labels.is_unknown() || self.insecure.is_unknown() || texts.iter().any(|text| text.is_unknown())
+    }
+
+    fn input(&self) -> ServerInput {
+        ServerInput {
+            endpoint: given(&self.endpoint).map(str::to_owned),
+            system_id: given(&self.system_id).map(str::to_owned),
+            lock_key: given(&self.lock_key).map(str::to_owned),
+            labels: texts(&self.labels),
+            username: given(&self.username).map(str::to_owned),
+            password: given(&self.password).map(SecretString::from),
+            password_file: given(&self.password_file).map(str::to_owned),
+            ca_certificate_file: given(&self.ca_certificate_file).map(str::to_owned),
+            certificate_sha256: given(&self.certificate_sha256).map(str::to_owned),
+            insecure: flag(self.insecure),
+        }
+    }
+}
+
+fn flag(value: ValueBool) -> Option<bool> {
+    match value {
+        Value::Value(flag) => Some(flag),
+        _ => None,
+    }
+}
+
+/// The diagnostic of settings that cannot be used.
+pub(super) fn of_settings(error: &SettingsError) -> Diagnostic {
+    let mut path = AttributePath::root();
+    for (n, step) in error.attribute().into_iter().enumerate() {
+        // redfish.servers["name"].field
+        if n == 2 {
+            path.add_key(step);
+        } else {
+            path.add_attribute(step);
+        }
+    }
+    diagnostic(error.summary(), format!("{error}."), path)
+}

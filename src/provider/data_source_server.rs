@@ -1,0 +1,181 @@
+//! `metal_server`: what a server is now and who holds it.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{maintenance::queue, plugin::diagnostic};
+
+use super::{
+    cell::Cell,
+    diagnostics::of_engine,
+    schema::{attributes, computed, object, required, schema},
+    values::{Text, given, known, not_empty},
+};
+
+/// `holder`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct HolderModel {
+    id: Text,
+    state: Text,
+    since: Text,
+    by: Text,
+    reason: Text,
+    expires_at: Text,
+    generation: ValueNumber,
+}
+
+/// A `metal_server` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ServerModel {
+    name: Text,
+    address: Text,
+    reachable: ValueBool,
+    lock_key: Text,
+    power_state: Text,
+    boot_progress: Text,
+    boot_override_enabled: Text,
+    boot_override_target: Text,
+    health: Text,
+    manufacturer: Text,
+    model: Text,
+    serial_number: Text,
+    host_name: Text,
+    holder: Value<HolderModel>,
+    queue_length: ValueNumber,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) cell: Cell,
+}
+
+#[async_trait]
+impl DataSource for Server {
+    type State<'a> = Value<ServerModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{Bool, Number, String};
+        Some(schema(
+            "What a server is now, and who holds it. Reads only; when the BMC or the coordination store does not answer, \
+             what it would have told is null and a warning says so.",
+            attributes([
+                ("name", required(String, "The server's name in the provider's configuration.")),
+                ("address", computed(String, "Where its BMC is reached, without credentials.")),
+                ("reachable", computed(Bool, "Whether the BMC answered.")),
+                (
+                    "lock_key",
+                    computed(String, "The hardware identity under which it is locked; null while it is not known."),
+                ),
+                ("power_state", computed(String, "`On`, `Off`, `PoweringOn`, `PoweringOff`, `Paused` or `Unknown`.")),
+                ("boot_progress", computed(String, "How far it has booted, where the BMC tells.")),
+                ("boot_override_enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
+                ("boot_override_target", computed(String, "The boot source of the override.")),
+                ("health", computed(String, "`OK`, `Warning` or `Critical`, where the BMC tells.")),
+                ("manufacturer", computed(String, "Its maker.")),
+                ("model", computed(String, "Its model.")),
+                ("serial_number", computed(String, "Its serial number.")),
+                ("host_name", computed(String, "The name of its operating system, where the BMC knows it.")),
+                (
+                    "holder",
+                    computed(
+                        object([
+                            ("id", computed(String, "`namespace/name` of the maintenance.")),
+                            ("state", computed(String, "Its state.")),
+                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
+                            ("by", computed(String, "Who.")),
+                            ("reason", computed(String, "Why.")),
+                            ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
+                            ("generation", computed(Number, "Its fencing number.")),
+                        ]),
+                        "Who holds it; null when nobody does.",
+                    ),
+                ),
+                ("queue_length", computed(Number, "How many wait for it, the holder not counted.")),
+            ]),
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            not_empty(diags, &model.name, AttributePath::new("name"));
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let name = given(&model.name)?.to_owned();
+        let machine = match engine.machine(&name) {
+            Ok(machine) => machine,
+            Err(error) => {
+                let mut problem = of_engine(&name, &error);
+                problem.attribute = AttributePath::new("name");
+                diags.add_error(problem);
+                return None;
+            }
+        };
+        model.address = Value::Value(machine.address());
+        match machine.observe().await {
+            Ok(view) => {
+                let boot = view.boot.unwrap_or_default();
+                model.reachable = Value::Value(true);
+                model.power_state = Value::Value(view.power.to_string());
+                model.boot_progress = known(view.boot_progress);
+                model.boot_override_enabled = known(boot.enabled);
+                model.boot_override_target = known(boot.target);
+                model.health = known(view.health);
+                model.manufacturer = known(view.description.manufacturer);
+                model.model = known(view.description.model);
+                model.serial_number = known(view.description.serial_number);
+                model.host_name = known(view.description.host_name);
+            }
+            Err(error) => {
+                model.reachable = Value::Value(false);
+                diags.add_warning(diagnostic(
+                    "BMC did not answer",
+                    format!("{name}: {error}. What it would have told is null."),
+                    AttributePath::root(),
+                ));
+            }
+        }
+        let Some(key) = engine.known_lock_key(&name).await else { return Some(Value::Value(model)) };
+        model.lock_key = Value::Value(key.to_string());
+        match engine.store().view(&key).await {
+            Ok(view) => {
+                let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now).len();
+                model.queue_length = Value::Value(i64::try_from(waiting).unwrap_or(i64::MAX));
+                model.holder = view.lock.holder().map_or(Value::Null, |holder| {
+                    let holder = queue::describe(&view.lock, holder, &view.leases, view.now);
+                    Value::Value(HolderModel {
+                        id: Value::Value(holder.id.to_string()),
+                        state: Value::Value(holder.state.to_owned()),
+                        since: Value::Value(holder.since.to_string()),
+                        by: Value::Value(holder.by.to_string()),
+                        reason: known(holder.reason),
+                        expires_at: known(holder.expires_at.map(|at| at.to_string())),
+                        generation: Value::Value(i64::try_from(holder.generation).unwrap_or(i64::MAX)),
+                    })
+                });
+            }
+            Err(error) => diags.add_warning(diagnostic(
+                "The coordination store did not answer",
+                format!("{name}: {error}. Who holds it is not known."),
+                AttributePath::root(),
+            )),
+        }
+        Some(Value::Value(model))
+    }
+}

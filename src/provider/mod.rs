@@ -1,0 +1,134 @@
+//! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
+
+mod boot;
+mod cell;
+mod config;
+mod data_source_maintenance_queue;
+mod data_source_server;
+mod diagnostics;
+mod maintenance_model;
+mod private;
+mod resource_server_boot_configuration;
+mod resource_server_maintenance;
+mod review;
+mod schema;
+mod values;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, Provider, schema::Schema, value::Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    plugin::{AnyDataSource, AnyResource, ServedProvider, data_source, diagnostic, resource},
+    settings::{self, Environment},
+};
+
+use cell::{Cell, Configured};
+use config::ProviderModel;
+
+/// The provider.
+#[derive(Debug)]
+pub struct MetalProvider {
+    cell: Cell,
+    environment: Environment,
+}
+
+impl MetalProvider {
+    /// A provider that stops when `stop` is cancelled.
+    #[must_use]
+    pub fn new(stop: CancellationToken, environment: Environment) -> Self {
+        Self { cell: Cell::new(stop), environment }
+    }
+
+    /// What has to be ended before the process ends: the lease, sessions on BMCs, the store.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer { cell: self.cell.clone() }
+    }
+}
+
+/// Ends what a provider opened, after it was served.
+#[derive(Debug)]
+pub struct Closer {
+    cell: Cell,
+}
+
+impl Closer {
+    /// Ends the lease, sessions on BMCs and the store. Bounded in time.
+    pub async fn close(self) {
+        if let Some(engine) = self.cell.engine_if_ready() {
+            engine.close().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for MetalProvider {
+    type Config<'a> = Value<ProviderModel>;
+    type MetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(config::provider_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            model.check(diags);
+        }
+        Some(())
+    }
+
+    async fn configure<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _terraform_version: String,
+        config: Self::Config<'a>,
+    ) -> Option<()> {
+        let model = match config {
+            Value::Value(model) => model,
+            _ => ProviderModel::default(),
+        };
+        if model.has_unknown() {
+            self.cell.set(Configured::Deferred);
+            return Some(());
+        }
+        let input = model.check(diags)?;
+        match settings::build(input, &self.environment).await {
+            Ok(built) => {
+                for warning in built.warnings {
+                    diags.add_warning(diagnostic(warning.summary, warning.detail, AttributePath::root()));
+                }
+                self.cell.set(Configured::Ready(Arc::new(built.engine)));
+                Some(())
+            }
+            Err(error) => {
+                diags.add_error(config::of_settings(&error));
+                None
+            }
+        }
+    }
+}
+
+impl ServedProvider for MetalProvider {
+    fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)> {
+        use resource_server_boot_configuration::ServerBootConfiguration;
+        use resource_server_maintenance::ServerMaintenance;
+        let cell = || self.cell.clone();
+        vec![
+            ("metal_server_maintenance", resource(ServerMaintenance { cell: cell() })),
+            ("metal_server_boot_configuration", resource(ServerBootConfiguration { cell: cell() })),
+        ]
+    }
+
+    fn data_sources(&self) -> Vec<(&'static str, Box<dyn AnyDataSource>)> {
+        use data_source_maintenance_queue::MaintenanceQueue;
+        use data_source_server::Server;
+        let cell = || self.cell.clone();
+        vec![
+            ("metal_server", data_source(Server { cell: cell() })),
+            ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
+        ]
+    }
+}

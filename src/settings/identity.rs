@@ -1,0 +1,168 @@
+//! Who runs this process: user, host, and the CI job where there is one.
+
+use std::{collections::BTreeMap, fs};
+
+use uuid::Uuid;
+
+use crate::{
+    engine::process,
+    maintenance::ids::{Runner, RunnerId},
+};
+
+/// The process's environment, taken once at its start so that tests can give another one.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// Environment variables.
+    pub variables: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// The environment of this process. Variables that are no text are left out.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self { variables }
+    }
+
+    /// A variable that is set and not empty.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+/// A CI job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CiJob {
+    /// Its name for people, for example `github-4711`.
+    pub run: Option<String>,
+    /// Where it is seen.
+    pub url: Option<String>,
+    /// The commit it works on.
+    pub commit: Option<String>,
+    /// Who started it.
+    pub user: Option<String>,
+}
+
+/// The CI job that this process runs in, if it runs in one. The variables are those that each system documents.
+#[must_use]
+pub fn ci_job(env: &Environment) -> Option<CiJob> {
+    let get = |name: &str| env.get(name).map(str::to_owned);
+    let named = |prefix: &str, name: &str| get(name).map(|id| format!("{prefix}-{id}"));
+    if env.get("GITHUB_ACTIONS").is_some() {
+        let url = match (get("GITHUB_SERVER_URL"), get("GITHUB_REPOSITORY"), get("GITHUB_RUN_ID")) {
+            (Some(server), Some(repository), Some(run)) => Some(format!("{server}/{repository}/actions/runs/{run}")),
+            _ => None,
+        };
+        return Some(CiJob {
+            run: named("github", "GITHUB_RUN_ID"),
+            url,
+            commit: get("GITHUB_SHA"),
+            user: get("GITHUB_ACTOR"),
+        });
+    }
+    if env.get("GITLAB_CI").is_some() {
+        return Some(CiJob {
+            run: named("gitlab", "CI_JOB_ID"),
+            url: get("CI_JOB_URL"),
+            commit: get("CI_COMMIT_SHA"),
+            user: get("GITLAB_USER_LOGIN"),
+        });
+    }
+    if env.get("JENKINS_URL").is_some() {
+        return Some(CiJob {
+            run: get("BUILD_TAG"),
+            url: get("BUILD_URL"),
+            commit: get("GIT_COMMIT"),
+            user: get("BUILD_USER_ID"),
+        });
+    }
+    if env.get("ATLANTIS_TERRAFORM_VERSION").is_some() {
+        return Some(CiJob {
+            run: named("atlantis-pull", "PULL_NUM"),
+            url: get("PULL_URL"),
+            commit: get("HEAD_COMMIT"),
+            user: get("USER_NAME"),
+        });
+    }
+    if env.get("TF_VAR_spacelift_run_id").is_some() {
+        return Some(CiJob {
+            run: named("spacelift", "TF_VAR_spacelift_run_id"),
+            url: None,
+            commit: get("TF_VAR_spacelift_commit_sha"),
+            user: None,
+        });
+    }
+    if env.get("TFC_RUN_ID").is_some() {
+        return Some(CiJob {
+            run: get("TFC_RUN_ID"),
+            url: None,
+            commit: get("TFC_CONFIGURATION_VERSION_GIT_COMMIT_SHA"),
+            user: None,
+        });
+    }
+    let ci = env.get("CI").is_some_and(|value| value != "false" && value != "0");
+    ci.then(CiJob::default)
+}
+
+/// Who we are, with what the configuration says in place of what was detected.
+#[must_use]
+pub fn runner(env: &Environment, run: Option<String>) -> Runner {
+    let job = ci_job(env).unwrap_or_default();
+    let user = job.user.or_else(|| env.get("USER").or_else(|| env.get("LOGNAME")).map(str::to_owned));
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    Runner {
+        id: RunnerId(Uuid::new_v4().to_string()),
+        user: user.unwrap_or_else(|| "an unknown user".to_owned()),
+        host: host
+            .filter(|name| !name.is_empty())
+            .or_else(|| env.get("HOSTNAME").map(str::to_owned))
+            .unwrap_or_else(|| "an unknown host".to_owned()),
+        pid: std::process::id(),
+        process: process::own_mark(),
+        run: run.or(job.run),
+        url: job.url,
+        commit: job.commit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> Environment {
+        Environment { variables: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect() }
+    }
+
+    #[test]
+    fn ci_systems_are_recognised_by_their_own_variables() {
+        let job = ci_job(&env(&[
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_RUN_ID", "4711"),
+            ("GITHUB_SERVER_URL", "https://git.example"),
+            ("GITHUB_REPOSITORY", "ops/infra"),
+            ("GITHUB_SHA", "abc"),
+            ("GITHUB_ACTOR", "alice"),
+        ]))
+        .unwrap();
+        assert_eq!(job.run.as_deref(), Some("github-4711"));
+        assert_eq!(job.url.as_deref(), Some("https://git.example/ops/infra/actions/runs/4711"));
+        assert_eq!(job.user.as_deref(), Some("alice"));
+        let job = ci_job(&env(&[("GITLAB_CI", "true"), ("CI_JOB_ID", "12"), ("CI_JOB_URL", "https://x/12")])).unwrap();
+        assert_eq!((job.run.as_deref(), job.url.as_deref()), (Some("gitlab-12"), Some("https://x/12")));
+        assert!(ci_job(&env(&[("CI", "true")])).is_some());
+        assert!(ci_job(&env(&[("CI", "false")])).is_none());
+        assert!(ci_job(&env(&[])).is_none());
+    }
+
+    #[test]
+    fn what_is_configured_wins_over_what_is_detected() {
+        let env = env(&[("GITLAB_CI", "true"), ("CI_JOB_ID", "12"), ("USER", "bob")]);
+        let runner = runner(&env, Some("nightly".to_owned()));
+        assert_eq!(runner.run.as_deref(), Some("nightly"));
+        assert_eq!(runner.user, "bob");
+        assert_eq!(runner.to_string(), "run nightly by bob");
+    }
+}

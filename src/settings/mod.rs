@@ -1,0 +1,104 @@
+//! From what was configured to an engine: the composition root of the provider and of the command line.
+//!
+//! Three forms: what was written ([`Input`]), what it means with the environment and files read, and the parts made of
+//! it.
+
+mod error;
+mod identity;
+mod input;
+mod store;
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    backend::redfish::RedfishBackend,
+    clock::{Clock, SystemClock},
+    engine::{Engine, Parts, Tuning},
+    maintenance::power::Limits,
+    probe::{HttpProbe, ProbeSettings},
+};
+
+pub use error::SettingsError;
+pub use identity::{CiJob, Environment, ci_job, runner};
+pub use input::{Input, RedfishInput, ServerInput};
+
+/// The owner of maintenances when none is given.
+pub const DEFAULT_OWNER: &str = "default";
+
+/// The longest request to a BMC: shorter than two thirds of a lease, so that a call that was allowed ends before anybody
+/// can believe that its process is gone.
+const LONGEST_REQUEST: Duration = Duration::from_secs(15);
+
+/// Something that a user should know although it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Constant words, without names: hosts fold equal summaries.
+    pub summary: &'static str,
+    /// More.
+    pub detail: String,
+}
+
+/// An engine, and what its user should know.
+#[derive(Debug)]
+pub struct Built {
+    /// The engine.
+    pub engine: Engine,
+    /// What its user should know.
+    pub warnings: Vec<Warning>,
+}
+
+/// Makes an engine. Opens the store; asks no BMC.
+pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let mut warnings = Vec::new();
+    let redfish = input::redfish_settings(input.redfish.unwrap_or_default(), env)?;
+    if redfish.request_timeout > LONGEST_REQUEST {
+        return Err(SettingsError::Value {
+            attribute: vec!["redfish".to_owned(), "request_timeout".to_owned()],
+            problem: "a request may take at most 15s: longer ones could outlive the right to make them".to_owned(),
+        });
+    }
+    let mut probe = ProbeSettings::default();
+    if let Some(path) = &input.image_ca_certificate_file {
+        probe.ca_certificate_pem = Some(input::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
+    }
+    let probe = HttpProbe::new(&probe)
+        .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
+    let backend = RedfishBackend::new(redfish, Arc::clone(&clock)).map_err(|problem| SettingsError::Value {
+        attribute: vec!["redfish".to_owned()],
+        problem: problem.to_string(),
+    })?;
+    let (store, embedded) = store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
+    if embedded && ci_job(env).is_some() {
+        warnings.push(Warning {
+            summary: "The lock covers this machine only",
+            detail: format!(
+                "This looks like a CI runner, and the coordination store is a file on it ({}): a run on another machine does \
+                 not see its holds and may touch the same servers. Set coordination_url to a store that all runs share.",
+                store.address()
+            ),
+        });
+    }
+    if let Some(detail) = store.reach_warning() {
+        warnings.push(Warning { summary: "The lock covers this machine only", detail });
+    }
+    let mut tuning = Tuning::default();
+    tuning.aging = input.aging.unwrap_or(tuning.aging);
+    let limits = Limits::default();
+    tuning.limits = Limits {
+        graceful_shutdown: input.graceful_shutdown_timeout.unwrap_or(limits.graceful_shutdown),
+        power_change: input.power_timeout.unwrap_or(limits.power_change),
+        ..limits
+    };
+    let owner = input.owner.or_else(|| env.get("METAL_OWNER").map(str::to_owned));
+    let engine = Engine::new(Parts {
+        store,
+        backend: Arc::new(backend),
+        probe: Arc::new(probe),
+        clock,
+        runner: runner(env, input.run),
+        owner: owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
+        tuning,
+    });
+    Ok(Built { engine, warnings })
+}
