@@ -2,6 +2,7 @@
 use std::{os::unix::process::parent_id, sync::Arc, time::Duration};
 
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -99,11 +100,13 @@ pub async fn serve<P: ServedProvider>(
         asked_to_end: CancellationToken::new(),
         down: CancellationToken::new(),
     };
-    let running = server.start(provider, socket, identity.map(|of| of.config), open);
+    let (running, folder) = server.start(provider, socket, identity.map(|of| of.config), open);
     handshake::announce(&announcement)?;
 
     let ends = Ends { interrupt, terminate, connections, debug: options.debug };
-    server.until(ends, running, options.finish_within).await
+    let ended = server.until(ends, running, options.finish_within).await;
+    drop(folder);
+    ended
 }
 
 /// What a debugged provider prints, in the form a shell can take.
@@ -146,7 +149,7 @@ impl Server {
         socket: Socket,
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
-    ) -> Running {
+    ) -> (Running, TempDir) {
         let service = Service {
             served: Arc::new(Served::new(provider)),
             stop: self.stop.clone(),
@@ -156,14 +159,15 @@ impl Server {
         let service = ProviderServer::new(service)
             .max_decoding_message_size(LARGEST_MESSAGE)
             .max_encoding_message_size(LARGEST_MESSAGE);
-        let incoming = socket.accept(tls, open, self.down.clone());
+        let (incoming, folder) = socket.accept(tls, open, self.down.clone());
         let router = tonic::transport::Server::builder()
             .add_service(GrpcControllerServer::new(controller.clone()))
             .add_service(GrpcStdioServer::new(controller.clone()))
             .add_service(GrpcBrokerServer::new(controller.clone()))
             .add_service(HealthServer::new(controller))
             .add_service(service);
-        tokio::spawn(router.serve_with_incoming_shutdown(incoming, self.down.clone().cancelled_owned()))
+        let server = router.serve_with_incoming_shutdown(incoming, self.down.clone().cancelled_owned());
+        (tokio::spawn(server), folder)
     }
 
     async fn until(self, mut ends: Ends, mut running: Running, finish_within: Duration) -> Result<(), PluginError> {
