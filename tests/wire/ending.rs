@@ -23,7 +23,7 @@ type Applied = Result<tonic::Response<tfplugin6::apply_resource_change::Response
 
 /// Starts a create that waits for a stop, and returns when it runs.
 async fn waiting(host: &Host, folder: &Path, deaf: bool) -> JoinHandle<Applied> {
-    let state = value(&json!({ "folder": folder, "deaf": deaf, "state": null }));
+    let state = value(&json!({ "folder": folder, "deaf": deaf, "reached": null }));
     let request = tfplugin6::apply_resource_change::Request {
         type_name: "fixture_wait".into(),
         prior_state: value(&()),
@@ -42,7 +42,7 @@ fn check_interrupted(applied: Applied) {
     let response = applied.unwrap().into_inner();
     assert_eq!(errors(&response.diagnostics), [""; 0]);
     assert_eq!(warnings(&response.diagnostics), ["interrupted: still waiting"]);
-    assert_eq!(json(response.new_state.as_ref())["state"], "Pending");
+    assert_eq!(json(response.new_state.as_ref())["reached"], "Pending");
 }
 
 async fn answers(host: &mut Host) {
@@ -68,6 +68,7 @@ async fn an_interrupt_is_left_to_the_host() {
         (Host::start_with(Start { variables, ..Start::default() }).await, tempfile::tempdir().unwrap());
     let create = waiting(&host, folder.path(), false).await;
     host.signal("INT");
+    host.signal("HUP");
     host.signal("INT");
     answers(&mut host).await;
     // Still waiting: neither was it told to stop nor did it end.
@@ -76,7 +77,7 @@ async fn an_interrupt_is_left_to_the_host() {
     check_interrupted(create.await.unwrap());
     let (status, log) = host.shut_down().await;
     assert!(status.success());
-    assert!(log.contains("SIGINT ignored"), "{log}");
+    assert!(log.contains("SIGINT ignored") && log.contains("SIGHUP ignored"), "{log}");
 }
 
 async fn sigterm_lets_a_running_create_answer() {

@@ -179,6 +179,7 @@ pub fn signal(name: &str, pid: u32) {
 }
 
 /// Waits for a state of the world.
+#[allow(clippy::disallowed_methods, reason = "looks again and again, until a limit")]
 pub async fn until(what: &str, mut reached: impl FnMut() -> bool) {
     for _ in 0..2000 {
         if reached() {
@@ -282,7 +283,8 @@ impl ServerCertVerifier for OnlyTheProvider {
     }
 }
 
-/// A value as hosts send it.
+/// A value as hosts send it; in an option, as every message wants it.
+#[allow(clippy::unnecessary_wraps, reason = "fields of messages are options")]
 pub fn value(of: &impl Serialize) -> Option<tfplugin6::DynamicValue> {
     let msgpack = rmp_serde::to_vec_named(of).unwrap().into();
     Some(tfplugin6::DynamicValue { msgpack, ..Default::default() })

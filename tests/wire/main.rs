@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use terraform_provider_metal::plugin;
 
 /// Far beyond what any test takes; a test that hangs must fail and not stop the build.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
     rustls::crypto::aws_lc_rs::default_provider().install_default().unwrap();
