@@ -36,7 +36,7 @@ const TLS_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Socket {
@@ -63,7 +63,7 @@ impl Socket {
             return Ok(None);
         }
         let listener = UnixListener::bind(&path)?;
-        Ok(Some(Self { listener, path, _folder: folder }))
+        Ok(Some(Self { listener, path, folder }))
     }
 
     pub fn path(&self) -> &Path {
@@ -71,17 +71,19 @@ impl Socket {
     }
 
     /// Accepts until `down`; every connection counts in `open` for as long as it lives. With `tls`,
-    /// only connections that finished the handshake come out.
+    /// only connections that finished the handshake come out. The folder lasts as long as what is
+    /// returned beside them.
     pub fn accept(
         self,
         tls: Option<Arc<ServerConfig>>,
         open: watch::Sender<usize>,
         down: CancellationToken,
-    ) -> ReceiverStream<io::Result<Connection>> {
+    ) -> (ReceiverStream<io::Result<Connection>>, TempDir) {
+        let Self { listener, folder, .. } = self;
         let (sender, receiver) = mpsc::channel(8);
         let acceptor = tls.map(TlsAcceptor::from);
         tokio::spawn(async move {
-            while let Some(accepted) = down.run_until_cancelled(self.listener.accept()).await {
+            while let Some(accepted) = down.run_until_cancelled(listener.accept()).await {
                 match accepted {
                     Ok((stream, _)) => {
                         let (acceptor, sender, open) = (acceptor.clone(), sender.clone(), open.clone());
@@ -100,7 +102,7 @@ impl Socket {
                 }
             }
         });
-        ReceiverStream::new(receiver)
+        (ReceiverStream::new(receiver), folder)
     }
 }
 

@@ -70,12 +70,12 @@ pub(super) fn install_hook() {
 
 fn log(info: &PanicHookInfo<'_>) {
     let site = info.location().map(ToString::to_string).unwrap_or_default();
-    let message = fixed_message(info.payload()).unwrap_or_default();
+    let reason = fixed_message(info.payload()).unwrap_or_default();
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        tracing::error!(site, message, %backtrace, "panic");
+        tracing::error!(site, reason, %backtrace, "panic");
     } else {
-        tracing::error!(site, message, "panic");
+        tracing::error!(site, reason, "panic");
     }
 }
 

@@ -222,7 +222,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
                     "Write-only attribute not supported by this host",
                     format!(
                         "{path} must not be stored, and this version of Terraform or OpenTofu would \
-                         store it. Terraform 1.11, OpenTofu 1.11 or newer is needed to set it."
+                         store it. Version 1.11 or newer of either is needed to set it."
                     ),
                     at,
                 ));

@@ -2,6 +2,7 @@
 use std::{os::unix::process::parent_id, sync::Arc, time::Duration};
 
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -66,9 +67,10 @@ impl ServeOptions {
 ///
 /// `stop` is cancelled when what runs shall come to an end: by the host's stop request, by SIGTERM,
 /// by the host's shutdown or death. Requests go on and are answered; it is for the provider's code
-/// to watch the token and to return early. SIGINT is ignored, because a terminal sends it to the
-/// host as well, and the host then asks to stop.
+/// to watch the token and to return early. SIGINT and SIGHUP are ignored: a terminal sends them to
+/// the host as well, which then asks to stop, or dies, or was started to outlive the terminal.
 ///
+/// Not to be dropped before it returns: requests would go on without a server.
 /// Needs a Tokio runtime with time and I/O. Standard output belongs to the handshake: nothing else
 /// in the process may write to it.
 pub async fn serve<P: ServedProvider>(
@@ -79,8 +81,7 @@ pub async fn serve<P: ServedProvider>(
     panics::install_hook();
     let offer = if options.debug { None } else { Some(HostOffer::from_env()?) };
     // Before the host can know that we are there, so that no Ctrl-C finds us without a handler.
-    let interrupt = signal(SignalKind::interrupt()).map_err(PluginError::Signals)?;
-    let terminate = signal(SignalKind::terminate()).map_err(PluginError::Signals)?;
+    let mut ends = Ends::watch(options.debug)?;
 
     let parent = offer.as_ref().and_then(|offer| offer.socket_parent.clone());
     let socket = Socket::bind(parent)?;
@@ -92,18 +93,19 @@ pub async fn serve<P: ServedProvider>(
         Some(identity) => handshake::line(socket.path(), &identity.certificate),
         None => reattach(&options.address, &socket),
     };
-    let (open, connections) = watch::channel(0);
+    let open = ends.connections.clone();
     let server = Server {
         stop,
         requests: TaskTracker::new(),
         asked_to_end: CancellationToken::new(),
         down: CancellationToken::new(),
     };
-    let running = server.start(provider, socket, identity.map(|of| of.config), open);
+    let (running, folder) = server.start(provider, socket, identity.map(|of| of.config), open);
     handshake::announce(&announcement)?;
 
-    let ends = Ends { interrupt, terminate, connections, debug: options.debug };
-    server.until(ends, running, options.finish_within).await
+    let ended = server.until(&mut ends, running, options.finish_within).await;
+    drop(folder);
+    ended
 }
 
 /// What a debugged provider prints, in the form a shell can take.
@@ -134,8 +136,12 @@ struct Server {
 /// What can end the process.
 struct Ends {
     interrupt: Signal,
+    hangup: Signal,
     terminate: Signal,
-    connections: watch::Receiver<usize>,
+    /// How many connections are open.
+    connections: watch::Sender<usize>,
+    /// The process that started us.
+    parent: u32,
     debug: bool,
 }
 
@@ -146,7 +152,7 @@ impl Server {
         socket: Socket,
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
-    ) -> Running {
+    ) -> (Running, TempDir) {
         let service = Service {
             served: Arc::new(Served::new(provider)),
             stop: self.stop.clone(),
@@ -156,17 +162,18 @@ impl Server {
         let service = ProviderServer::new(service)
             .max_decoding_message_size(LARGEST_MESSAGE)
             .max_encoding_message_size(LARGEST_MESSAGE);
-        let incoming = socket.accept(tls, open, self.down.clone());
+        let (incoming, folder) = socket.accept(tls, open, self.down.clone());
         let router = tonic::transport::Server::builder()
             .add_service(GrpcControllerServer::new(controller.clone()))
             .add_service(GrpcStdioServer::new(controller.clone()))
             .add_service(GrpcBrokerServer::new(controller.clone()))
             .add_service(HealthServer::new(controller))
             .add_service(service);
-        tokio::spawn(router.serve_with_incoming_shutdown(incoming, self.down.clone().cancelled_owned()))
+        let server = router.serve_with_incoming_shutdown(incoming, self.down.clone().cancelled_owned());
+        (tokio::spawn(server), folder)
     }
 
-    async fn until(self, mut ends: Ends, mut running: Running, finish_within: Duration) -> Result<(), PluginError> {
+    async fn until(self, ends: &mut Ends, mut running: Running, finish_within: Duration) -> Result<(), PluginError> {
         let patience = tokio::select! {
             ended = &mut running => return ended.map_err(PluginError::Aborted)?.map_err(Into::into),
             patience = ends.first(&self.asked_to_end, finish_within) => patience,
@@ -189,41 +196,49 @@ impl Server {
 }
 
 impl Ends {
+    fn watch(debug: bool) -> Result<Self, PluginError> {
+        let on = |kind| signal(kind).map_err(PluginError::Signals);
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            hangup: on(SignalKind::hangup())?,
+            terminate: on(SignalKind::terminate())?,
+            connections: watch::Sender::new(0),
+            parent: parent_id(),
+            debug,
+        })
+    }
+
     /// Waits for a reason to end; tells how long running requests may take.
     async fn first(&mut self, asked: &CancellationToken, finish_within: Duration) -> Duration {
-        let Self { interrupt, terminate, connections, debug } = self;
-        let interrupted = async {
+        if self.debug {
+            // No host decides here, only whoever sits at the terminal.
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.hangup.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            return finish_within;
+        }
+        let Self { interrupt, hangup, terminate, connections, parent, .. } = self;
+        let ignored = async {
             loop {
-                interrupt.recv().await;
-                if *debug {
-                    return;
+                tokio::select! {
+                    _ = interrupt.recv() => tracing::debug!("SIGINT ignored; the host decides"),
+                    _ = hangup.recv() => tracing::debug!("SIGHUP ignored; the host decides"),
                 }
-                tracing::debug!("SIGINT ignored; the host decides");
-            }
-        };
-        let abandoned = async {
-            if *debug {
-                std::future::pending::<()>().await;
-            }
-            host_gone(connections).await;
-        };
-        let shut_down = async {
-            asked.cancelled().await;
-            if *debug {
-                std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = shut_down => AFTER_SHUTDOWN,
+            () = asked.cancelled() => AFTER_SHUTDOWN,
             _ = terminate.recv() => {
                 tracing::info!("SIGTERM: ending");
                 finish_within
             }
-            () = abandoned => {
+            () = host_gone(connections.subscribe(), *parent) => {
                 tracing::warn!("the host is gone: ending");
                 finish_within
             }
-            () = interrupted => finish_within,
+            () = ignored => finish_within,
         }
     }
 }
@@ -232,8 +247,7 @@ impl Ends {
 ///
 /// A host that was killed cannot ask to end. Without this, a create that waits in a queue would be
 /// admitted for nobody.
-async fn host_gone(connections: &mut watch::Receiver<usize>) {
-    let host = parent_id();
+async fn host_gone(mut connections: watch::Receiver<usize>, host: u32) {
     loop {
         if connections.wait_for(|open| *open == 0).await.is_err() || parent_id() != host {
             return;

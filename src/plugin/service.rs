@@ -69,7 +69,8 @@ impl<P: ServedProvider> Service<P> {
         W: FnOnce(Arc<Served<P>>, Running) -> F,
         F: Future<Output = T> + Send + 'static,
     {
-        let span = tracing::info_span!("request", tf_rpc = rpc, tf_resource_type = subject);
+        // At the highest level, so that it is there whenever anything is logged in it.
+        let span = tracing::error_span!("request", tf_rpc = rpc, tf_resource_type = subject);
         let running = Running { rpc, subject: subject.to_owned() };
         let work = work(Arc::clone(&self.served), running);
         let task = async move {

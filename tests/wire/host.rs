@@ -1,0 +1,327 @@
+//! The host's side of the wire: starts the fixture as go-plugin would, and calls it.
+use std::{
+    collections::BTreeMap,
+    os::unix::net::UnixStream as StdUnixStream,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use hyper_util::rt::TokioIo;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
+};
+use serde::Serialize;
+use tempfile::TempDir;
+use tf_provider::value::ValueAny;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::UnixStream,
+    process::{Child, ChildStdout, Command},
+    task::JoinHandle,
+};
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+
+pub mod tfplugin6 {
+    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
+    include!(concat!(env!("OUT_DIR"), "/client/tfplugin6.rs"));
+}
+pub mod plugin {
+    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
+    include!(concat!(env!("OUT_DIR"), "/client/plugin.rs"));
+}
+pub mod health {
+    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
+    include!(concat!(env!("OUT_DIR"), "/client/grpc.health.v1.rs"));
+}
+
+pub use tfplugin6::provider_client::ProviderClient;
+
+pub const COOKIE: (&str, &str) =
+    ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
+
+/// A certificate as go-plugin makes one for every start: self-signed, on curve P-521.
+pub struct Credentials {
+    pub pem: String,
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Credentials {
+    pub fn new() -> Self {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512).unwrap();
+        let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { pem: certificate.pem(), certificate: certificate.der().clone(), key: key.serialize_der() }
+    }
+}
+
+/// A started provider and the host's connection to it.
+pub struct Host {
+    pub child: Child,
+    pub socket: PathBuf,
+    pub server_certificate: CertificateDer<'static>,
+    pub credentials: Credentials,
+    pub provider: ProviderClient<Channel>,
+    pub channel: Channel,
+    /// What the handshake line was, whole.
+    pub line: String,
+    pub folder: TempDir,
+    stdout: BufReader<ChildStdout>,
+    stderr: JoinHandle<String>,
+}
+
+/// How to start: more variables, or a program in front.
+#[derive(Default)]
+pub struct Start {
+    pub variables: BTreeMap<&'static str, String>,
+    pub shell: Option<&'static str>,
+}
+
+/// The fixture with the host's variables, not yet started. Nothing of the test's own environment
+/// that could change the outcome comes along.
+pub fn command(start: &Start, credentials: &Credentials, folder: &Path) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let mut command = match start.shell {
+        Some(script) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(script).arg("sh").arg(program);
+            shell
+        }
+        None => Command::new(program),
+    };
+    for name in ["TF_LOG", "TF_LOG_PROVIDER", "RUST_BACKTRACE"] {
+        command.env_remove(name);
+    }
+    command
+        .env(COOKIE.0, COOKIE.1)
+        .env("PLUGIN_PROTOCOL_VERSIONS", "5,6")
+        .env("PLUGIN_CLIENT_CERT", &credentials.pem)
+        .env("PLUGIN_UNIX_SOCKET_DIR", folder)
+        .envs(&start.variables)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+impl Host {
+    pub async fn start() -> Self {
+        Self::start_with(Start::default()).await
+    }
+
+    pub async fn start_with(start: Start) -> Self {
+        let (credentials, folder) = (Credentials::new(), tempfile::tempdir().unwrap());
+        let mut child = command(&start, &credentials, folder.path()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut errors = child.stderr.take().unwrap();
+        let stderr = tokio::spawn(async move {
+            let mut text = String::new();
+            errors.read_to_string(&mut text).await.unwrap();
+            text
+        });
+        let mut line = String::new();
+        stdout.read_line(&mut line).await.unwrap();
+        let fields: Vec<&str> = line.trim_end().split('|').collect();
+        assert_eq!(fields.len(), 6, "handshake line {line:?}");
+        let socket = PathBuf::from(fields[3]);
+        let server_certificate = CertificateDer::from(STANDARD_NO_PAD.decode(fields[5]).unwrap());
+        let config = client_config(&server_certificate, Some(&credentials));
+        let channel = connect(&socket, Some(config)).await.unwrap();
+        Self {
+            child,
+            socket,
+            server_certificate,
+            credentials,
+            provider: client(&channel),
+            channel,
+            line,
+            folder,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Asks the provider to end, and waits until it has. Returns how, and what it logged.
+    pub async fn shut_down(mut self) -> (ExitStatus, String) {
+        let mut controller = plugin::grpc_controller_client::GrpcControllerClient::new(self.channel.clone());
+        controller.shutdown(plugin::Empty {}).await.unwrap();
+        self.ended().await
+    }
+
+    /// Waits for the end of the process: nothing more on standard output, no folder left behind.
+    pub async fn ended(&mut self) -> (ExitStatus, String) {
+        let status = self.child.wait().await.unwrap();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "", "standard output belongs to the handshake");
+        assert!(!self.socket.parent().unwrap().exists(), "the socket's folder was left behind");
+        let log = (&mut self.stderr).await.unwrap();
+        (status, log)
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(name, self.child.id().unwrap());
+    }
+}
+
+pub fn signal(name: &str, pid: u32) {
+    let status = std::process::Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Waits for a state of the world.
+#[allow(clippy::disallowed_methods, reason = "looks again and again, until a limit")]
+pub async fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if reached() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never happened: {what}");
+}
+
+pub fn client(channel: &Channel) -> ProviderClient<Channel> {
+    let limit = 256 << 20;
+    ProviderClient::new(channel.clone()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+}
+
+/// Connects; without a configuration, in plain text.
+pub async fn connect(socket: &Path, tls: Option<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
+    let (socket, tls) = (socket.to_owned(), tls.map(Arc::new));
+    let connector = tower::service_fn(move |_| {
+        let (socket, tls) = (socket.clone(), tls.clone());
+        async move {
+            let stream = UnixStream::connect(socket).await?;
+            let stream: std::pin::Pin<Box<dyn Duplex>> = match tls {
+                Some(tls) => {
+                    let name = ServerName::try_from("localhost").unwrap();
+                    Box::pin(TlsConnector::from(tls).connect(name, stream).await?)
+                }
+                None => Box::pin(stream),
+            };
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
+    Endpoint::from_static("http://localhost").connect_with_connector(connector).await
+}
+
+trait Duplex: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send> Duplex for T {}
+
+/// Whether anything still listens.
+pub fn listens(socket: &Path) -> bool {
+    StdUnixStream::connect(socket).is_ok()
+}
+
+pub fn client_config(server: &CertificateDer<'static>, credentials: Option<&Credentials>) -> ClientConfig {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = OnlyTheProvider { expected: server.clone(), provider: Arc::clone(&provider) };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match credentials {
+        Some(of) => {
+            let key = PrivateKeyDer::Pkcs8(of.key.clone().into());
+            builder.with_client_auth_cert(vec![of.certificate.clone()], key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+/// go-plugin makes the announced certificate its only root; that is equality. (rustls would refuse
+/// a root that presents itself.)
+#[derive(Debug)]
+struct OnlyTheProvider {
+    expected: CertificateDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for OnlyTheProvider {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        assert_eq!(*end_entity, self.expected, "another certificate than announced");
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A value as hosts send it; in an option, as every message wants it.
+#[allow(clippy::unnecessary_wraps, reason = "fields of messages are options")]
+pub fn value(of: &impl Serialize) -> Option<tfplugin6::DynamicValue> {
+    let msgpack = rmp_serde::to_vec_named(of).unwrap().into();
+    Some(tfplugin6::DynamicValue { msgpack, ..Default::default() })
+}
+
+/// What came back, as JSON in which unknown values are `"<unknown>"`.
+pub fn json(of: Option<&tfplugin6::DynamicValue>) -> serde_json::Value {
+    let of = of.expect("a value");
+    if of.msgpack.is_empty() {
+        serde_json::from_slice(&of.json).unwrap()
+    } else {
+        tree(rmp_serde::from_slice(&of.msgpack).unwrap())
+    }
+}
+
+fn tree(of: ValueAny) -> serde_json::Value {
+    match of {
+        ValueAny::String(text) => text.into(),
+        ValueAny::Number(number) => number.into(),
+        ValueAny::Bool(flag) => flag.into(),
+        ValueAny::List(items) => items.into_iter().map(tree).collect(),
+        ValueAny::Map(fields) => fields.into_iter().map(|(key, of)| (key, tree(of))).collect(),
+        ValueAny::Null => serde_json::Value::Null,
+        ValueAny::Unknown => "<unknown>".into(),
+    }
+}
+
+/// The errors among diagnostics, as "summary: detail".
+pub fn errors(of: &[tfplugin6::Diagnostic]) -> Vec<String> {
+    texts(of, tfplugin6::diagnostic::Severity::Error)
+}
+
+pub fn warnings(of: &[tfplugin6::Diagnostic]) -> Vec<String> {
+    texts(of, tfplugin6::diagnostic::Severity::Warning)
+}
+
+fn texts(of: &[tfplugin6::Diagnostic], severity: tfplugin6::diagnostic::Severity) -> Vec<String> {
+    let chosen = of.iter().filter(|diagnostic| diagnostic.severity() == severity);
+    chosen.map(|diagnostic| format!("{}: {}", diagnostic.summary, diagnostic.detail)).collect()
+}

@@ -1,0 +1,53 @@
+//! The wire, driven by a host made of nothing but the protocol.
+//!
+//! This program plays both sides. Run by cargo it is the tests; started with the host's magic
+//! cookie (or `--debug`) it is a fixture provider with every schema shape and every misbehaviour
+//! the wire has to survive. So the fixture is always the one just built, and never ships.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::doc_markdown, missing_docs, reason = "tests")]
+
+mod ending;
+mod fixture;
+mod handshake;
+mod honesty;
+mod host;
+mod schemas;
+mod values;
+
+use std::{process::ExitCode, time::Duration};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use terraform_provider_metal::plugin;
+
+/// Far beyond what any test takes; a test that hangs must fail and not stop the build.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+fn main() -> ExitCode {
+    rustls::crypto::aws_lc_rs::default_provider().install_default().unwrap();
+    if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
+        return fixture::main();
+    }
+    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials()];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
+}
+
+/// An async test under the deadline.
+fn trial<F>(name: &str, test: fn() -> F) -> Trial
+where
+    F: Future<Output = ()> + 'static,
+{
+    Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = runtime.block_on(async { tokio::time::timeout(DEADLINE, test()).await });
+        done.map_err(|_| Failed::from("took too long"))
+    })
+}
+
+/// Builds the list of a module's tests from their names.
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        pub fn trials() -> Vec<libtest_mimic::Trial> {
+            vec![$(crate::trial(concat!(module_path!(), "::", stringify!($name)), $name)),*]
+        }
+    };
+}
+pub(crate) use trials;
