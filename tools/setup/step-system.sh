@@ -15,6 +15,6 @@ else
     retry "apt-get install" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends "${packages[@]}"
 fi
-for command in cargo python3 npm; do
+for command in cargo python3; do
     command -v "$command" >/dev/null || die "$command is not on the PATH; CONTRIBUTING.md lists what must be there"
 done
