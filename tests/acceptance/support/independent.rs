@@ -123,7 +123,7 @@ impl IndependentClient {
             .await
             .expect("it reads its job");
         drop(stdin);
-        let output = timeout(Duration::from_secs(60), child.wait_with_output())
+        let output = timeout(Duration::from_mins(1), child.wait_with_output())
             .await
             .expect("the independent client ends")
             .expect("a child can be waited for");

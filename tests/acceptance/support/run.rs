@@ -250,15 +250,15 @@ impl Running {
     /// # Panics
     /// When it does not end within `limit`.
     pub async fn wait(mut self, limit: Duration) -> Run {
-        let status = match timeout(limit, self.child.wait()).await {
-            Ok(status) => status.expect("a child can be waited for"),
-            Err(_) => panic!(
+        let Ok(status) = timeout(limit, self.child.wait()).await else {
+            panic!(
                 "{} still runs after {limit:?}:\n{}\nlog:\n{}",
                 self.command,
                 self.output(),
                 self.log()
-            ),
+            );
         };
+        let status = status.expect("a child can be waited for");
         let took = self.since.elapsed();
         for reader in &mut self.readers {
             // A child that outlives a killed host may hold the pipe: what was said is read anyway.

@@ -150,7 +150,7 @@ impl Sushy {
         let pid = self.child.id().expect("not yet waited for");
         eventually(
             "sushy-emulator listens",
-            Duration::from_secs(60),
+            Duration::from_mins(1),
             async || {
                 let log = self.log();
                 assert!(process::is_alive(pid), "sushy-emulator ended:\n{log}");

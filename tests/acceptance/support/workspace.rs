@@ -23,7 +23,7 @@ use super::{
 };
 
 /// How long one run of a host may take when the test names no limit.
-pub const RUN_LIMIT: Duration = Duration::from_secs(120);
+pub const RUN_LIMIT: Duration = Duration::from_mins(2);
 
 /// What belongs to one user: the home folder, with the default coordination store in it, and the
 /// provider. Several workspaces may share it.
