@@ -18,3 +18,8 @@ fi
 for command in cargo python3; do
     command -v "$command" >/dev/null || die "$command is not on the PATH; CONTRIBUTING.md lists what must be there"
 done
+# rust-toolchain.toml names the toolchain; rustup may be set up not to install it by itself.
+if command -v rustup >/dev/null && ! { cargo --version && cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+    say "installing the Rust toolchain of rust-toolchain.toml"
+    retry "rustup toolchain install" rustup toolchain install
+fi
