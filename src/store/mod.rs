@@ -5,8 +5,6 @@
 //! machines.
 
 mod error;
-mod sqlite;
-pub use sqlite::*;
 
 use std::{fmt::Debug, time::Duration};
 

@@ -1,0 +1,56 @@
+# Everything a person or a CI job runs. `make help` lists it.
+# Works on a fresh Debian-like machine with Rust (rustup), Python 3, Node/npm and Go: what else is
+# needed is brought by `setup`, into target/ and .tools/ (both ignored by git).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help setup setup-build setup-demo demo build install fmt lint test testacc bench release clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Bring protoc, both hosts (OpenTofu, Terraform) and the test servers; quick when present
+	@tools/setup/run </dev/null
+
+# A build needs no test servers, and a demo uses the host that is already there.
+setup-build:
+	@tools/setup/run system protoc </dev/null
+
+setup-demo: setup-build
+	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
+
+demo: setup-demo ## Hold, boot and give back a simulated server with a real apply
+	@cargo build --locked --workspace --bins
+	@tools/demo/run
+
+build: setup-build ## Build the provider (release)
+	@cargo build --locked --release
+
+install: build ## Build and put the provider into the local plugin folder
+	@tools/install
+
+fmt: ## Format the code
+	@cargo fmt --all
+
+lint: setup ## Check the format and run clippy with every warning an error
+	@cargo fmt --all --check
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+test: lint ## Everything: format, clippy, unit, integration and acceptance tests on both hosts
+	@tools/test --workspace
+
+testacc: setup ## Only the acceptance tests
+	@tools/test --test acceptance
+
+bench: setup ## Run the benchmarks (docs/performance.md says what they show)
+	@tools/bench/run
+
+release: setup-build ## Build the release archives of this machine's platform into target/release-archives
+	@tools/release
+
+clean: ## Remove everything that was built or brought
+	@cargo clean
+	@rm -rf .tools tools/protoc/target

@@ -1,0 +1,16 @@
+//! Acceptance tests: the built provider under the pinned OpenTofu and Terraform, against servers
+//! that speak Redfish, with the end state read by a client that is not ours.
+//!
+//! One test target, so that the harness is compiled and linked once. Each file beside this one
+//! holds the tests of one resource, data source or theme; `support/` is the harness.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's deadlines are real time; the provider's clock is not in this process"
+)]
+
+#[macro_use]
+mod support;
+
+mod harness;
+mod hosts;

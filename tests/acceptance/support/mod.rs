@@ -1,0 +1,43 @@
+//! The harness: what a test needs around the provider, and nothing that knows what it does.
+#![allow(dead_code, reason = "each helper is there for the tests to come, not only for today's")]
+
+pub mod certificates;
+pub mod host;
+pub mod independent;
+pub mod process;
+pub mod provider;
+pub mod run;
+pub mod simulator;
+pub mod sushy;
+pub mod wait;
+pub mod workspace;
+
+/// Writes the test twice, once for each host: `name::opentofu` and `name::terraform`.
+///
+/// ```ignore
+/// for_each_host! {
+///     async fn plan_after_apply_is_empty(host) { ... }
+/// }
+/// ```
+macro_rules! for_each_host {
+    ($(#[$attribute:meta])* async fn $name:ident($host:ident) $body:block) => {
+        mod $name {
+            #[allow(unused_imports, reason = "not every body uses its surroundings")]
+            use super::*;
+
+            async fn body($host: $crate::support::host::Host) $body
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn opentofu() {
+                body($crate::support::host::Host::OpenTofu).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn terraform() {
+                body($crate::support::host::Host::Terraform).await;
+            }
+        }
+    };
+}

@@ -1,0 +1,260 @@
+//! One run of a host: while it goes on, and what it said.
+
+use std::{
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{Child, Command},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    process::{self, Signal},
+    provider,
+    wait::eventually,
+};
+
+/// A run that ended.
+#[derive(Debug)]
+pub struct Run {
+    /// The command line, for messages.
+    pub command: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stdout and stderr, line by line as it came.
+    pub output: String,
+    /// The host's log, with the provider's lines (INFO and above).
+    pub log: String,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Run {
+    /// # Panics
+    /// When the run failed; with everything it said.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert!(self.status.success(), "{} ended with {}:\n{}", self.command, self.status, self.output);
+        self
+    }
+
+    /// # Panics
+    /// When the run succeeded.
+    #[track_caller]
+    pub fn failed(self) -> Self {
+        assert!(!self.status.success(), "{} succeeded, it should not have:\n{}", self.command, self.output);
+        self
+    }
+
+    /// The output as one line of words: hosts frame diagnostics with a bar and break their lines.
+    pub fn words(&self) -> String {
+        words(&self.output)
+    }
+
+    /// # Panics
+    /// When the output does not hold the sentence, wherever the host broke its lines.
+    #[track_caller]
+    pub fn says(&self, sentence: &str) -> &Self {
+        assert!(self.words().contains(&words(sentence)), "{} did not say {sentence:?}:\n{}", self.command, self.output);
+        self
+    }
+
+    /// # Panics
+    /// When the output holds the sentence.
+    #[track_caller]
+    pub fn is_silent_about(&self, sentence: &str) -> &Self {
+        assert!(!self.words().contains(&words(sentence)), "{} said {sentence:?}:\n{}", self.command, self.output);
+        self
+    }
+}
+
+fn words(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || "│╷╵".contains(c))
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    stdout: String,
+    output: String,
+}
+
+/// A run that goes on, in a process group of its own. Dropping it kills the group.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    pid: u32,
+    command: String,
+    log: PathBuf,
+    said: Arc<Mutex<Said>>,
+    readers: Vec<JoinHandle<()>>,
+    since: Instant,
+}
+
+impl Running {
+    /// Starts `command`; `log` is the file into which the host is told to log.
+    pub(super) fn start(mut command: Command, log: PathBuf) -> Self {
+        let name = format!("{:?}", command.as_std());
+        let since = Instant::now();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let pid = child.id().expect("just started");
+        let said = Arc::new(Mutex::new(Said::default()));
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        let readers = vec![
+            tokio::spawn(collect(stdout, Arc::clone(&said), true)),
+            tokio::spawn(collect(stderr, Arc::clone(&said), false)),
+        ];
+        Self { child, pid, command: name, log, said, readers, since }
+    }
+
+    /// The host's process number, which is its group's too.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What it has said so far.
+    pub fn output(&self) -> String {
+        lock(&self.said).output.clone()
+    }
+
+    /// What the host and the provider have logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until the output holds `text`.
+    pub async fn until_it_says(&self, text: &str, limit: Duration) {
+        self.until("output", text, limit, || self.output()).await;
+    }
+
+    /// Waits until the log holds `text` and returns its first line with it.
+    pub async fn until_it_logs(&self, text: &str, limit: Duration) -> String {
+        self.until("log", text, limit, || self.log()).await;
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains(text));
+        line.unwrap_or_default().to_owned()
+    }
+
+    async fn until(&self, place: &str, text: &str, limit: Duration, read: impl Fn() -> String) {
+        let end = Instant::now() + limit;
+        eventually(&format!("{text:?} in the {place}"), limit + Duration::from_secs(1), async || {
+            if read().contains(text) {
+                return Some(());
+            }
+            let over = !process::is_alive(self.pid) || Instant::now() > end;
+            // Read again: it may have come between the look and the end.
+            assert!(
+                !over || read().contains(text),
+                "{} did not bring {text:?} into its {place}:\n{}\nlog:\n{}",
+                self.command,
+                self.output(),
+                self.log()
+            );
+            None
+        })
+        .await;
+    }
+
+    /// The provider processes of this run that live now.
+    pub fn providers(&self) -> Vec<u32> {
+        let ours = provider::binary();
+        let mut found = process::descendants(self.pid);
+        found.retain(|pid| process::program(*pid).is_some_and(|program| program == ours));
+        found
+    }
+
+    /// SIGINT to the host alone, as a CI runner that stops a job does.
+    pub fn interrupt(&self) {
+        process::signal(self.pid, Signal::INT);
+    }
+
+    /// SIGINT to the host and all its children, as Ctrl-C in a terminal does.
+    pub fn interrupt_from_terminal(&self) {
+        process::signal_group(self.pid, Signal::INT);
+    }
+
+    /// SIGTERM to the host.
+    pub fn terminate(&self) {
+        process::signal(self.pid, Signal::TERM);
+    }
+
+    /// `kill -9` of the host; its children live on.
+    pub fn kill_host(&self) {
+        process::signal(self.pid, Signal::KILL);
+    }
+
+    /// `kill -9` of the provider processes only. Returns how many were killed.
+    pub fn kill_providers(&self) -> usize {
+        let providers = self.providers();
+        let killed = providers.iter().copied();
+        killed.filter(|p| process::signal(*p, Signal::KILL)).count()
+    }
+
+    /// `kill -9` of the host and everything it started, at one moment: the machine is lost.
+    pub fn kill_everything(&self) {
+        process::signal_group(self.pid, Signal::KILL);
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it does not end within `limit`.
+    pub async fn wait(mut self, limit: Duration) -> Run {
+        let Ok(status) = timeout(limit, self.child.wait()).await else {
+            panic!("{} still runs after {limit:?}:\n{}\nlog:\n{}", self.command, self.output(), self.log());
+        };
+        let status = status.expect("a child can be waited for");
+        let took = self.since.elapsed();
+        for reader in &mut self.readers {
+            // A child that outlives a killed host may hold the pipe: what was said is read anyway.
+            if timeout(Duration::from_secs(2), &mut *reader).await.is_err() {
+                reader.abort();
+            }
+        }
+        let said = std::mem::take(&mut *lock(&self.said));
+        Run { command: self.command.clone(), status, stdout: said.stdout, output: said.output, log: self.log(), took }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The group is ours alone. After an orderly end it is empty, unless a child stayed behind.
+        process::signal_group(self.pid, Signal::KILL);
+    }
+}
+
+fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+    said.lock().expect("no reader panics")
+}
+
+async fn collect(from: impl AsyncRead + Unpin, said: Arc<Mutex<Said>>, is_stdout: bool) {
+    let mut reader = BufReader::new(from);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).await.is_ok_and(|n| n > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let mut said = lock(&said);
+        said.output.push_str(&text);
+        if is_stdout {
+            said.stdout.push_str(&text);
+        }
+        drop(said);
+        line.clear();
+    }
+}

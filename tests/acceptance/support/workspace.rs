@@ -1,0 +1,320 @@
+//! A directory with a configuration, and a host that runs it: one user's checkout, isolated from
+//! everything else on the machine.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{
+    host::Host,
+    provider,
+    run::{Run, Running},
+};
+
+/// How long one run of a host may take when the test names no limit.
+pub const RUN_LIMIT: Duration = Duration::from_mins(2);
+
+/// What belongs to one user: the home folder, with the default coordination store in it, and the
+/// provider. Several workspaces may share it.
+#[derive(Debug)]
+struct User {
+    root: TempDir,
+    workspaces: AtomicUsize,
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("KEEP_WORKSPACES").is_some() {
+            self.root.disable_cleanup(true);
+            eprintln!("kept: {}", self.root.path().display());
+        }
+    }
+}
+
+/// One configuration with its own state.
+#[derive(Debug)]
+pub struct Workspace {
+    host: Host,
+    user: Arc<User>,
+    folder: PathBuf,
+    environment: BTreeMap<String, String>,
+    runs: AtomicUsize,
+}
+
+/// A plan: how the run went, and the plan as the host's JSON.
+#[derive(Debug)]
+pub struct Plan {
+    /// The run of `plan`.
+    pub run: Run,
+    /// The file for [`Workspace::apply_saved`].
+    pub file: PathBuf,
+    /// `show -json` of the plan.
+    pub json: Value,
+}
+
+impl Plan {
+    /// Addresses and actions of all resources that would change.
+    pub fn changes(&self) -> Vec<(String, Vec<String>)> {
+        let resources = self.json["resource_changes"].as_array();
+        resources
+            .into_iter()
+            .flatten()
+            .map(|change| {
+                let actions = change["change"]["actions"].as_array().expect("actions");
+                let actions = actions.iter().map(text).collect::<Vec<_>>();
+                (text(&change["address"]), actions)
+            })
+            .filter(|(_, actions)| actions != &["no-op"] && actions != &["read"])
+            .collect()
+    }
+
+    /// # Panics
+    /// When anything would change.
+    #[track_caller]
+    pub fn is_empty(&self) -> &Self {
+        assert_eq!(self.changes(), [], "{}", self.run.output);
+        self
+    }
+
+    /// The planned change of one resource: `before`, `after`, `after_unknown`, `actions`.
+    #[track_caller]
+    pub fn change(&self, address: &str) -> &Value {
+        let resources = self.json["resource_changes"].as_array();
+        let mut resources = resources.into_iter().flatten();
+        let found = resources.find(|change| change["address"] == address);
+        &found.unwrap_or_else(|| panic!("{address} is not in the plan"))["change"]
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+impl Workspace {
+    /// A workspace of a new user, with an empty configuration.
+    pub fn new(host: Host) -> Self {
+        let root = tempfile::Builder::new().prefix("metal-").tempdir();
+        let root = root.expect("the temporary folder is writable");
+        for folder in ["home", "plugins", "tmp"] {
+            fs::create_dir(root.path().join(folder)).expect("just created");
+        }
+        let configuration = provider::development_override(&root.path().join("plugins"));
+        fs::write(root.path().join("cli.tfrc"), configuration).expect("just created");
+        let user = Arc::new(User { root, workspaces: AtomicUsize::new(0) });
+        Self::of(host, user)
+    }
+
+    /// A second checkout of the same user: own configuration and state, the same home folder and so
+    /// the same default coordination store.
+    pub fn beside(&self) -> Self {
+        let mut other = Self::of(self.host, Arc::clone(&self.user));
+        other.environment.clone_from(&self.environment);
+        other
+    }
+
+    fn of(host: Host, user: Arc<User>) -> Self {
+        let number = user.workspaces.fetch_add(1, Ordering::Relaxed);
+        let folder = user.root.path().join(format!("workspace-{number}"));
+        fs::create_dir(&folder).expect("a new number");
+        Self { host, user, folder, environment: BTreeMap::new(), runs: AtomicUsize::new(0) }
+    }
+
+    /// The host that runs it.
+    pub fn host(&self) -> Host {
+        self.host
+    }
+
+    /// The folder of the configuration and the state.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The user's folder; everything that any run of this user wrote is below it.
+    pub fn root(&self) -> &Path {
+        self.user.root.path()
+    }
+
+    /// Where programs of this user keep their state (`XDG_STATE_HOME`).
+    pub fn state_home(&self) -> PathBuf {
+        self.root().join("home/.local/state")
+    }
+
+    /// Sets an environment variable of all later runs. Nothing of the test's own environment but
+    /// `PATH` reaches a run.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
+        self.environment.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Writes `main.tf`, with the provider's source address before it.
+    pub fn configure(&self, configuration: &str) -> &Self {
+        let text = provider::required_providers() + configuration;
+        self.write("main.tf", &text)
+    }
+
+    /// Writes a file of the workspace's folder.
+    pub fn write(&self, name: &str, content: &str) -> &Self {
+        fs::write(self.folder.join(name), content).expect("the workspace is writable");
+        self
+    }
+
+    /// Starts the host with the given arguments.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = Command::new(self.host.binary());
+        command.args(arguments);
+        self.launch(command)
+    }
+
+    /// Starts an apply of everything.
+    pub fn start_apply(&self) -> Running {
+        self.start(&APPLY)
+    }
+
+    /// Starts a destroy of everything.
+    pub fn start_destroy(&self) -> Running {
+        self.start(&DESTROY)
+    }
+
+    /// Runs the host to its end.
+    pub async fn run(&self, arguments: &[&str]) -> Run {
+        self.start(arguments).wait(RUN_LIMIT).await
+    }
+
+    /// Applies everything.
+    pub async fn apply(&self) -> Run {
+        self.run(&APPLY).await
+    }
+
+    /// Destroys everything.
+    pub async fn destroy(&self) -> Run {
+        self.run(&DESTROY).await
+    }
+
+    /// Reads all resources again and writes the state.
+    pub async fn refresh(&self) -> Run {
+        let mut arguments = APPLY.to_vec();
+        arguments.push("-refresh-only");
+        self.run(&arguments).await
+    }
+
+    /// Imports one resource.
+    pub async fn import(&self, address: &str, id: &str) -> Run {
+        let options = ["import", "-input=false", "-no-color"];
+        self.run(&[options.as_slice(), &[address, id]].concat()).await
+    }
+
+    /// Plans, with success.
+    pub async fn plan(&self) -> Plan {
+        let number = self.runs.load(Ordering::Relaxed);
+        let file = self.folder.join(format!("plan-{number}"));
+        let out = format!("-out={}", file.display());
+        let run = self.run(&["plan", "-input=false", "-no-color", &out]).await.succeeded();
+        let json = self.json(&["show", "-json", &file.to_string_lossy()]).await;
+        Plan { run, file, json }
+    }
+
+    /// Plans, and gives back only how it went; for plans that shall fail.
+    pub async fn try_plan(&self) -> Run {
+        self.run(&["plan", "-input=false", "-no-color"]).await
+    }
+
+    /// Applies a plan that was made before.
+    pub async fn apply_saved(&self, plan: &Plan) -> Run {
+        let file = plan.file.to_string_lossy().into_owned();
+        self.run(&["apply", "-input=false", "-no-color", &file]).await
+    }
+
+    /// The state as the host's JSON.
+    pub async fn state(&self) -> Value {
+        self.json(&["show", "-json"]).await
+    }
+
+    /// The attributes of one resource of the root module; none when the state does not hold it.
+    pub async fn resource(&self, address: &str) -> Option<Value> {
+        let state = self.state().await;
+        let resources = state["values"]["root_module"]["resources"].as_array()?;
+        let found = resources.iter().find(|r| r["address"] == address)?;
+        Some(found["values"].clone())
+    }
+
+    /// What the provider says it offers: one entry of `providers schema -json`.
+    pub async fn schema(&self) -> Value {
+        let mut all = self.json(&["providers", "schema", "-json"]).await;
+        all["provider_schemas"][provider::SOURCE].take()
+    }
+
+    /// A successful run whose stdout is JSON.
+    pub async fn json(&self, arguments: &[&str]) -> Value {
+        let run = self.run(arguments).await.succeeded();
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{}: {error}:\n{}", run.command, run.output))
+    }
+
+    /// Runs the provider by hand, as the user of this workspace.
+    pub async fn metal(&self, arguments: &[&str]) -> Run {
+        self.start_metal(arguments).wait(RUN_LIMIT).await
+    }
+
+    /// Starts the provider by hand, as the user of this workspace.
+    pub fn start_metal(&self, arguments: &[&str]) -> Running {
+        let mut command = Command::new(provider::binary());
+        command.args(arguments);
+        self.launch(command)
+    }
+
+    /// Every file that any run of this user has written, states, plans, logs and store included.
+    pub fn everything_written(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.root().to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(&folder).expect("below the user's folder");
+            for path in entries.map(|entry| entry.expect("readable").path()) {
+                let kind = fs::symlink_metadata(&path).map(|data| data.file_type());
+                match kind {
+                    Ok(kind) if kind.is_dir() => folders.push(path),
+                    Ok(kind) if kind.is_file() => {
+                        let content = fs::read(&path).unwrap_or_default();
+                        found.push((path, content));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    fn launch(&self, mut command: Command) -> Running {
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let log = self.folder.join(format!("log-{number}.txt"));
+        let root = self.root();
+        command
+            .current_dir(&self.folder)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("LANG", "C.UTF-8")
+            .env("HOME", root.join("home"))
+            .env("XDG_STATE_HOME", self.state_home())
+            .env("TMPDIR", root.join("tmp"))
+            .env("TF_CLI_CONFIG_FILE", root.join("cli.tfrc"))
+            .env("TF_IN_AUTOMATION", "1")
+            .env("CHECKPOINT_DISABLE", "1")
+            .env("TF_LOG", "INFO")
+            .env("TF_LOG_PATH", &log)
+            .env("RUST_BACKTRACE", "1")
+            .envs(&self.environment);
+        Running::start(command, log)
+    }
+}
+
+const APPLY: [&str; 4] = ["apply", "-auto-approve", "-input=false", "-no-color"];
+const DESTROY: [&str; 4] = ["destroy", "-auto-approve", "-input=false", "-no-color"];

@@ -1,0 +1,97 @@
+//! What is missing or too much between the schema, the pages, the examples and the tests.
+
+use std::{fs, path::Path};
+
+use crate::{
+    page,
+    schema::{Kind, Type, Use},
+};
+
+/// Everything that does not fit, as sentences that name the file. `root` is the checkout.
+pub fn compare(types: &[Type], root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for one in types {
+        let page = page_of(one);
+        match fs::read_to_string(root.join(&page)) {
+            Ok(text) => compare_page(one, &page, &text, &mut found),
+            Err(_) => found.push(format!("{page} is missing")),
+        }
+        for file in [Some(example_of(one)), test_of(one)].into_iter().flatten() {
+            if !root.join(&file).is_file() {
+                found.push(format!("{file} is missing"));
+            }
+        }
+    }
+    found.extend(leftovers(types, root));
+    found
+}
+
+fn compare_page(one: &Type, page: &str, text: &str, found: &mut Vec<String>) {
+    let described = page::attributes(text);
+    for (name, how) in &one.attributes {
+        match described.get(name) {
+            None => found.push(format!("{page} does not describe `{name}`")),
+            Some(Some(said)) if !fits(*said, *how) => {
+                found.push(format!("{page} says `{name}` is {said:?}, the schema says {how:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let unknown = described.keys().filter(|name| !one.attributes.contains_key(*name));
+    found.extend(unknown.map(|name| format!("{page} describes `{name}`, which the schema does not have")));
+}
+
+/// A page may call an attribute optional that the provider fills when it is left out.
+fn fits(said: Use, is: Use) -> bool {
+    said == is || (said == Use::Optional && is == Use::OptionalComputed)
+}
+
+/// Pages of types that no longer exist.
+fn leftovers(types: &[Type], root: &Path) -> Vec<String> {
+    let expected: Vec<String> = types.iter().map(page_of).collect();
+    let mut found = Vec::new();
+    for folder in ["docs/resources", "docs/data-sources", "docs/functions"] {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
+        for entry in entries {
+            let name = entry.expect("readable").file_name();
+            let page = format!("{folder}/{}", name.to_string_lossy());
+            if !expected.contains(&page) {
+                found.push(format!("{page} describes nothing that the provider offers"));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn short(one: &Type) -> &str {
+    one.name.strip_prefix("metal_").unwrap_or(&one.name)
+}
+
+fn page_of(one: &Type) -> String {
+    match one.kind {
+        Kind::Provider => "docs/index.md".to_owned(),
+        Kind::Resource => format!("docs/resources/{}.md", short(one)),
+        Kind::DataSource => format!("docs/data-sources/{}.md", short(one)),
+        Kind::Function => format!("docs/functions/{}.md", one.name),
+    }
+}
+
+fn example_of(one: &Type) -> String {
+    let name = &one.name;
+    match one.kind {
+        Kind::Provider => "examples/provider/provider.tf".to_owned(),
+        Kind::Resource => format!("examples/resources/{name}/resource.tf"),
+        Kind::DataSource => format!("examples/data-sources/{name}/data-source.tf"),
+        Kind::Function => format!("examples/functions/{name}/function.tf"),
+    }
+}
+
+/// `tests/acceptance/metal_server.rs` tests everything called `metal_server`.
+fn test_of(one: &Type) -> Option<String> {
+    match one.kind {
+        Kind::Provider => None,
+        Kind::Function => Some(format!("tests/acceptance/function_{}.rs", one.name)),
+        Kind::Resource | Kind::DataSource => Some(format!("tests/acceptance/{}.rs", one.name)),
+    }
+}

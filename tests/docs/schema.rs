@@ -1,0 +1,83 @@
+//! What the provider offers, out of the host's JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// What kind of thing a page describes; decides where its page and example are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Provider,
+    Resource,
+    DataSource,
+    Function,
+}
+
+/// Whether a value is given, may be given, or is only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Required,
+    Optional,
+    /// Given or else filled by the provider.
+    OptionalComputed,
+    Computed,
+}
+
+/// One resource, data source or function, or the provider block.
+#[derive(Clone, Debug)]
+pub struct Type {
+    pub kind: Kind,
+    /// `metal_server`; the function's bare name; empty for the provider.
+    pub name: String,
+    /// Every attribute and block, nested ones as `outer.inner`.
+    pub attributes: BTreeMap<String, Use>,
+}
+
+/// Reads the entry of one provider.
+pub fn read(provider: &Value) -> Vec<Type> {
+    let of = |kind, name: &str, schema: &Value| {
+        let mut attributes = BTreeMap::new();
+        block(&schema["block"], "", &mut attributes);
+        Type { kind, name: name.to_owned(), attributes }
+    };
+    let mut types = vec![of(Kind::Provider, "", &provider["provider"])];
+    for (kind, key) in [(Kind::Resource, "resource_schemas"), (Kind::DataSource, "data_source_schemas")] {
+        let schemas = provider[key].as_object().into_iter().flatten();
+        types.extend(schemas.map(|(name, schema)| of(kind, name, schema)));
+    }
+    let functions = provider["functions"].as_object().into_iter().flatten();
+    types.extend(functions.map(|(name, signature)| function(name, signature)));
+    types
+}
+
+fn function(name: &str, signature: &Value) -> Type {
+    let parameters = signature["parameters"].as_array().into_iter().flatten();
+    let parameters = parameters.chain(signature.get("variadic_parameter"));
+    let names = parameters.filter_map(|parameter| parameter["name"].as_str());
+    let attributes = names.map(|name| (name.to_owned(), Use::Required)).collect();
+    Type { kind: Kind::Function, name: name.to_owned(), attributes }
+}
+
+fn block(block: &Value, prefix: &str, found: &mut BTreeMap<String, Use>) {
+    for (name, attribute) in block["attributes"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        found.insert(path.clone(), how(attribute));
+        self::block(&attribute["nested_type"], &format!("{path}."), found);
+    }
+    for (name, nested) in block["block_types"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        let required = nested["min_items"].as_u64().unwrap_or_default() > 0;
+        found.insert(path.clone(), if required { Use::Required } else { Use::Optional });
+        self::block(&nested["block"], &format!("{path}."), found);
+    }
+}
+
+fn how(attribute: &Value) -> Use {
+    let is = |name: &str| attribute[name].as_bool().unwrap_or_default();
+    match (is("required"), is("optional"), is("computed")) {
+        (true, _, _) => Use::Required,
+        (_, true, true) => Use::OptionalComputed,
+        (_, true, false) => Use::Optional,
+        (_, false, _) => Use::Computed,
+    }
+}

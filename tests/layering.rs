@@ -1,0 +1,125 @@
+//! Holds the walls between the rooms of `src/` (see DESIGN.md, "The rooms") by reading the sources.
+//!
+//! The table below is the architecture: who may know whom. `layering/` holds the reader of paths
+//! and the checker; the samples at its end prove that it finds what it must.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+
+#[path = "layering/check.rs"]
+mod check;
+#[path = "layering/paths.rs"]
+mod paths;
+#[path = "layering/samples.rs"]
+mod samples;
+
+use std::{fs, path::Path};
+
+use check::{Rules, Source};
+
+/// Longest file of `src/`, in lines; tests inside it do not count.
+const LONGEST: usize = 450;
+
+/// Files that may be longer, each with its limit and the reason.
+const LONGER: &[(&str, usize, &str)] = &[];
+
+/// Which rooms each room may name. A room that is missing here fails the test: decide first.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    // Pure rules: they are given the time.
+    ("maintenance", &[]),
+    ("probe", &["clock"]),
+    ("store", &["maintenance", "clock"]),
+    // Of the words of maintenance only what a machine is, no queue, lock or window.
+    ("backend", &["maintenance::machine", "clock"]),
+    ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
+    // The composition root: decoded configuration becomes the parts of an engine.
+    ("settings", &["engine", "maintenance", "store", "backend", "probe", "clock"]),
+    // The wire knows no other room.
+    ("plugin", &[]),
+    ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin"]),
+    ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock"]),
+    // The program and the map: they start what there is.
+    ("main", &["cli", "provider", "plugin", "settings", "clock"]),
+];
+
+/// Crates that only some rooms may name.
+const CRATES: &[(&str, &[&str])] = &[
+    ("tf_provider", &["provider", "plugin"]),
+    ("tonic", &["plugin"]),
+    ("prost", &["plugin"]),
+    ("sqlx", &["store"]),
+    ("clap", &["cli", "main"]),
+];
+
+/// The only crates the pure rules may name, beside the standard library's pure parts.
+const PURE_CRATES: &[&str] = &["croner", "jiff", "secrecy", "serde", "serde_json", "sha2", "thiserror", "url", "uuid"];
+
+/// Ends of paths that read or wait for time; `clock` alone may.
+const TIME: &[&str] = &[
+    "SystemTime::now",
+    "Instant::now",
+    "Timestamp::now",
+    "Zoned::now",
+    "Utc::now",
+    "Local::now",
+    "tokio::time::Instant",
+    "time::sleep",
+    "time::sleep_until",
+    "time::interval",
+    "time::interval_at",
+    "thread::sleep",
+];
+
+/// Parts of the standard library that are not pure.
+const IMPURE: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::io::stderr",
+    "std::time::SystemTime",
+    "std::time::Instant",
+    "std::os",
+];
+
+fn rules() -> Rules {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("the manifest is there");
+    Rules {
+        may_know: MAY_KNOW,
+        crates: CRATES,
+        pure_room: "maintenance",
+        pure_crates: PURE_CRATES,
+        impure: IMPURE,
+        time_room: "clock",
+        time: TIME,
+        longest: LONGEST,
+        longer: LONGER,
+        dependencies: check::dependencies(&manifest),
+    }
+}
+
+#[test]
+fn the_rooms_keep_their_walls() {
+    let sources = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(!sources.is_empty(), "src/ holds no sources");
+    let found = check::violations(&rules(), &sources);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_exception_is_still_needed() {
+    let sources = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    for (file, limit, _) in LONGER {
+        let source = sources.iter().find(|source| source.file == *file);
+        let source = source.unwrap_or_else(|| panic!("{file} is excepted but does not exist"));
+        let without = Rules { longer: &[], ..rules() };
+        let found = check::violations(&without, std::slice::from_ref(source));
+        assert!(
+            found.iter().any(|why| why.contains("lines, more than")),
+            "{file} needs no exception (up to {limit}) any more"
+        );
+    }
+}

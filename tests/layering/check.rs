@@ -1,0 +1,198 @@
+//! Compares what the sources name with what the rules allow.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::paths::{self, Named};
+
+/// The name under which the program names the library.
+const LIBRARY: &str = "terraform_provider_metal";
+
+/// The walls; the constants of `layering.rs` say what each is for.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub may_know: &'static [(&'static str, &'static [&'static str])],
+    pub crates: &'static [(&'static str, &'static [&'static str])],
+    pub pure_room: &'static str,
+    pub pure_crates: &'static [&'static str],
+    pub impure: &'static [&'static str],
+    pub time_room: &'static str,
+    pub time: &'static [&'static str],
+    pub longest: usize,
+    pub longer: &'static [(&'static str, usize, &'static str)],
+    /// The crates of the manifest, as code names them.
+    pub dependencies: BTreeSet<String>,
+}
+
+/// One file of `src/`.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Path below `src/`, with `/`.
+    pub file: String,
+    pub text: String,
+}
+
+impl Source {
+    /// All `.rs` files below a folder, sorted.
+    pub fn read_all(root: &Path) -> Vec<Self> {
+        let mut found = Vec::new();
+        let mut folders = vec![root.to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(&folder).expect("the folder is readable");
+            let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+            for path in paths {
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let file = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+                    let text = fs::read_to_string(&path).expect("sources are UTF-8");
+                    found.push(Self { file, text });
+                }
+            }
+        }
+        found.sort_by(|a, b| a.file.cmp(&b.file));
+        found
+    }
+
+    /// `engine/drive.rs` is `["engine", "drive"]`, `engine/mod.rs` is `["engine"]`.
+    fn module(&self) -> Vec<String> {
+        let path = self.file.trim_end_matches(".rs");
+        let mut module: Vec<String> = path.split('/').map(str::to_owned).collect();
+        if module.last().is_some_and(|last| last == "mod" || last == "lib" || last == "main") {
+            module.pop();
+        }
+        module
+    }
+
+    /// The first folder or file below `src/`; the program and the map are the room `main`.
+    fn room(&self) -> String {
+        self.module().first().cloned().unwrap_or_else(|| "main".to_owned())
+    }
+}
+
+/// The names of a manifest's `[dependencies]`, as code writes them.
+pub fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = line == "[dependencies]";
+        } else if let Some((name, _)) = line.split_once('=').filter(|_| inside) {
+            let name = name.trim().split('.').next().unwrap_or_default();
+            if !name.starts_with('#') {
+                found.insert(name.replace('-', "_"));
+            }
+        }
+    }
+    found
+}
+
+/// Everything that breaks a rule, as `file:line: what and why`.
+pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut contents = Vec::new();
+    let mut test_modules: Vec<Vec<String>> = Vec::new();
+    for source in sources {
+        let module = source.module();
+        match paths::read(&source.text, &module) {
+            Ok(content) => {
+                let tests = content.test_modules.iter();
+                test_modules.extend(tests.map(|name| [module.as_slice(), std::slice::from_ref(name)].concat()));
+                contents.push((source, content));
+            }
+            Err(error) => found.push(format!("{}: cannot be read: {error}", source.file)),
+        }
+    }
+    for (source, content) in contents {
+        let module = source.module();
+        if test_modules.iter().any(|tests| module.starts_with(tests)) {
+            continue;
+        }
+        let room = source.room();
+        if !rules.may_know.iter().any(|(name, _)| *name == room) {
+            found.push(format!("{}: the room `{room}` is not in the table of tests/layering.rs", source.file));
+        }
+        for named in &content.named {
+            let problems = [
+                room_wall(rules, &room, named),
+                crate_wall(rules, &room, named),
+                pure_wall(rules, &room, named),
+                time_wall(rules, &room, named),
+            ];
+            let problems = problems.into_iter().flatten();
+            found.extend(problems.map(|why| format!("{}:{}: {why}", source.file, named.line)));
+        }
+        for (name, line) in &content.macros {
+            let prints = ["print", "println", "eprint", "eprintln", "dbg"].contains(&name.as_str());
+            if prints && room != "main" {
+                found.push(format!(
+                    "{}:{line}: `{name}!`: stdout belongs to the handshake; log, or write to a given writer",
+                    source.file
+                ));
+            }
+        }
+        found.extend(length(rules, source, content.test_lines));
+    }
+    found
+}
+
+fn room_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
+    let (first, rest) = named.segments.split_first()?;
+    // A file at the root (lib.rs, main.rs) names rooms without `crate::`.
+    let rest = match first.as_str() {
+        "crate" | LIBRARY => rest,
+        name if room == "main" && rules.may_know.iter().any(|(room, _)| *room == name) => &named.segments,
+        _ => return None,
+    };
+    let target = rest.first()?;
+    if target == room {
+        return None;
+    }
+    let (_, allowed) = rules.may_know.iter().find(|(name, _)| *name == room)?;
+    let path = rest.join("::");
+    let fits = |wall: &&str| path == **wall || path.starts_with(&format!("{wall}::"));
+    (!allowed.iter().any(fits)).then(|| {
+        let allowed = if allowed.is_empty() { "no room".to_owned() } else { allowed.join(", ") };
+        format!("`{room}` names `crate::{path}`; it may know {allowed}")
+    })
+}
+
+fn crate_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
+    let (name, rooms) = rules.crates.iter().find(|(name, _)| named.segments[0] == *name)?;
+    (!rooms.contains(&room)).then(|| format!("`{room}` names the crate `{name}`; only {} may", rooms.join(", ")))
+}
+
+fn pure_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
+    if room != rules.pure_room {
+        return None;
+    }
+    let first = named.segments[0].as_str();
+    if rules.dependencies.contains(first) && !rules.pure_crates.contains(&first) {
+        return Some(format!("`{room}` is pure and names the crate `{first}`"));
+    }
+    let path = named.segments.join("::");
+    let impure = rules.impure.iter().find(|part| path == **part || path.starts_with(&format!("{part}::")));
+    impure.map(|part| format!("`{room}` is pure and names `{part}`"))
+}
+
+fn time_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
+    if room == rules.time_room {
+        return None;
+    }
+    let path = named.segments.join("::");
+    let reader = rules
+        .time
+        .iter()
+        .find(|end| path == **end || path.ends_with(&format!("::{end}")) || path.starts_with(&format!("{end}::")));
+    reader.map(|_| format!("`{path}` reads or waits for time; only `{}` may", rules.time_room))
+}
+
+fn length(rules: &Rules, source: &Source, test_lines: usize) -> Option<String> {
+    let lines = source.text.lines().count() - test_lines;
+    let excepted = rules.longer.iter().find(|(file, _, _)| *file == source.file);
+    let limit = excepted.map_or(rules.longest, |(_, limit, _)| *limit);
+    (lines > limit).then(|| format!("{}: {lines} lines, more than {limit}: one idea per file", source.file))
+}

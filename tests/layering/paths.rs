@@ -1,0 +1,182 @@
+//! Finds every path that a source names, as the compiler's own lexer sees the text: comments and
+//! strings do not count, the insides of macro calls and attributes do.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// One path as it is written, after `super` and `self` were resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The segments; a use tree gives one path per leaf, a glob ends in `*`.
+    pub segments: Vec<String>,
+    /// Line in the file, from 1.
+    pub line: usize,
+}
+
+/// What a source holds that matters for the walls.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Every path of two or more segments, outside code that exists for tests only.
+    pub named: Vec<Named>,
+    /// Macros that are called, with their line.
+    pub macros: Vec<(String, usize)>,
+    /// How many lines belong to items that exist for tests only.
+    pub test_lines: usize,
+    /// Child modules that are declared for tests only.
+    pub test_modules: Vec<String>,
+}
+
+/// Reads a source; `module` is its module path below the crate, for `super`.
+pub fn read(text: &str, module: &[String]) -> Result<Content, String> {
+    let tokens: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
+    let mut content = Content::default();
+    scan(&tokens.into_iter().collect::<Vec<_>>(), module, &mut content);
+    Ok(content)
+}
+
+fn scan(tokens: &[TokenTree], module: &[String], content: &mut Content) {
+    let mut at = 0;
+    while at < tokens.len() {
+        if let Some(after) = test_only(tokens, at) {
+            let begin = tokens[at].span().start().line;
+            at = skip_item(tokens, after, content);
+            content.test_lines += tokens[at - 1].span().end().line + 1 - begin;
+            continue;
+        }
+        match &tokens[at] {
+            TokenTree::Ident(word) if word == "mod" => {
+                let name = tokens.get(at + 1).map(ToString::to_string);
+                let body = tokens.get(at + 2);
+                if let (Some(name), Some(TokenTree::Group(group))) = (name, body) {
+                    let inner = [module, &[name]].concat();
+                    scan(&group.stream().into_iter().collect::<Vec<_>>(), &inner, content);
+                    at += 3;
+                } else {
+                    at += 1;
+                }
+            }
+            TokenTree::Ident(word) => {
+                let line = word.span().start().line;
+                let next = tokens.get(at + 1);
+                if is_punct(next, '!') && matches!(tokens.get(at + 2), Some(TokenTree::Group(_))) {
+                    content.macros.push((word.to_string(), line));
+                }
+                let mut found = Vec::new();
+                at = path(tokens, at, Vec::new(), &mut found);
+                let found = found.into_iter().filter(|named| named.segments.len() > 1);
+                content.named.extend(found.map(|named| resolve(named, module)));
+            }
+            TokenTree::Group(group) => {
+                scan(&group.stream().into_iter().collect::<Vec<_>>(), module, content);
+                at += 1;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// Reads the path or use tree that begins at `at`; returns the position after it.
+fn path(tokens: &[TokenTree], mut at: usize, mut segments: Vec<String>, found: &mut Vec<Named>) -> usize {
+    let line = tokens[at].span().start().line;
+    loop {
+        match &tokens[at] {
+            TokenTree::Ident(word) => {
+                segments.push(word.to_string().trim_start_matches("r#").to_owned());
+            }
+            TokenTree::Punct(star) if star.as_char() == '*' => segments.push("*".to_owned()),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                let mut next = 0;
+                while next < inner.len() {
+                    next = match &inner[next] {
+                        // `engine as e`: the new name is no path.
+                        TokenTree::Ident(word) if word == "as" => next + 2,
+                        token if starts_path(token) => path(&inner, next, segments.clone(), found),
+                        _ => next + 1,
+                    };
+                }
+                return at + 1;
+            }
+            _ => break,
+        }
+        at += 1;
+        let goes_on = is_punct(tokens.get(at), ':') && is_punct(tokens.get(at + 1), ':');
+        match tokens.get(at + 2) {
+            Some(next) if goes_on && (starts_path(next) || matches!(next, TokenTree::Group(_))) => {
+                at += 2;
+            }
+            _ => break,
+        }
+    }
+    // In a use tree `self` names the module before it.
+    if segments.len() > 1 && segments.last().is_some_and(|last| last == "self") {
+        segments.pop();
+    }
+    found.push(Named { segments, line });
+    at
+}
+
+fn starts_path(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(punct) => punct.as_char() == '*',
+        _ => false,
+    }
+}
+
+fn resolve(named: Named, module: &[String]) -> Named {
+    let mut base = module.to_vec();
+    let mut rest = named.segments.as_slice();
+    let relative = rest[0] == "super" || rest[0] == "self";
+    while let Some((first, others)) = rest.split_first() {
+        match first.as_str() {
+            "super" => drop(base.pop()),
+            "self" => {}
+            _ => break,
+        }
+        rest = others;
+    }
+    if !relative {
+        return named;
+    }
+    let mut segments = vec!["crate".to_owned()];
+    segments.extend(base);
+    segments.extend_from_slice(rest);
+    Named { segments, ..named }
+}
+
+/// Whether `#[cfg(test)]` (or `cfg(all(test, ...))`) stands at `at`; the position after it.
+fn test_only(tokens: &[TokenTree], at: usize) -> Option<usize> {
+    if !is_punct(tokens.get(at), '#') {
+        return None;
+    }
+    let TokenTree::Group(attribute) = tokens.get(at + 1)? else {
+        return None;
+    };
+    let text = attribute.stream().to_string().replace(' ', "");
+    (text == "cfg(test)" || text.starts_with("cfg(all(test,")).then_some(at + 2)
+}
+
+/// Skips one item: to the end of its braces or to its semicolon. Notes a module that is declared.
+fn skip_item(tokens: &[TokenTree], mut at: usize, content: &mut Content) -> usize {
+    while at < tokens.len() {
+        match &tokens[at] {
+            TokenTree::Ident(word) if word == "mod" => {
+                if let Some(name) = tokens.get(at + 1) {
+                    content.test_modules.push(name.to_string());
+                }
+            }
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                // `use a::{b, c};` has braces and ends with a semicolon.
+                return at + 1 + usize::from(is_punct(tokens.get(at + 1), ';'));
+            }
+            TokenTree::Punct(end) if end.as_char() == ';' => return at + 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    at
+}
+
+fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}

@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# What every set-up step shares. Sourced, never run.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+TOOLS=$ROOT/.tools
+SETUP=$ROOT/tools/setup
+mkdir -p "$TOOLS/bin"
+
+say() { printf 'setup: %-10s %s\n' "$STEP" "$*"; }
+die() {
+    printf 'setup: %-10s FAILED: %s\n' "$STEP" "$*" >&2
+    exit 1
+}
+
+# retry DESCRIPTION COMMAND...: a registry that hiccups must not fail a whole CI run.
+retry() {
+    local what=$1 attempt log
+    shift
+    log=$(mktemp)
+    for attempt in 1 2 3 4; do
+        if "$@" >"$log" 2>&1 </dev/null; then
+            rm -f "$log"
+            return 0
+        fi
+        say "$what failed (attempt $attempt of 4)"
+        if [ "$attempt" -lt 4 ]; then sleep $((attempt * 3)); fi
+    done
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    die "$what failed four times; the last output is above. Is the package registry reachable?"
+}
+
+# A tool is up to date when its stamp holds what it was made of. The stamp is written last, so a
+# set-up that was interrupted starts again. Virtual environments hold absolute paths, hence ROOT.
+stamp_of() { printf '%s\n' "$ROOT" "$@" | sha256sum | cut -d' ' -f1; }
+up_to_date() { [ -f "$TOOLS/$1/.stamp" ] && [ "$(cat "$TOOLS/$1/.stamp")" = "$2" ]; }
+write_stamp() { printf '%s\n' "$2" >"$TOOLS/$1/.stamp"; }
+
+# virtual_environment NAME: .tools/NAME from tools/setup/requirements-NAME.txt.
+virtual_environment() {
+    local name=$1 requirements=$SETUP/requirements-$1.txt stamp
+    stamp=$(stamp_of "$(cat "$requirements")" "$(python3 --version)")
+    if up_to_date "$name" "$stamp"; then
+        say "present"
+        return 0
+    fi
+    say "installing (Python packages of $(basename "$requirements"))"
+    rm -rf "${TOOLS:?}/$name"
+    python3 -m venv "$TOOLS/$name" >/dev/null || die "python3 -m venv failed"
+    retry "pip install" "$TOOLS/$name/bin/pip" install --no-input --disable-pip-version-check \
+        --no-cache-dir --requirement "$requirements"
+    write_stamp "$name" "$stamp"
+}
