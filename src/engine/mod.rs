@@ -7,6 +7,8 @@ mod error;
 mod lease;
 mod look;
 pub mod process;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
