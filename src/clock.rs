@@ -2,6 +2,8 @@
 //!
 //! Everything else is told what time it is, so that a test can tell it another one. `tests/layering.rs` holds this wall.
 
+#![expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
+
 use std::{fmt::Debug, future::Future, time::Duration};
 
 use async_trait::async_trait;

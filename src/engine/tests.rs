@@ -1,5 +1,7 @@
 //! The engine against a machine in memory and the memory store, on simulated time.
 
+#![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
+
 use std::{
     collections::BTreeMap,
     sync::{
