@@ -30,7 +30,10 @@ pub struct Wish {
 impl Engine {
     /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
     pub async fn hold(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
-        let key = self.lock_key(&wish.spec.server).await?;
+        let key = tokio::select! {
+            key = self.lock_key(&wish.spec.server) => key?,
+            () = control.stop.cancelled() => return Err(EngineError::Stopped),
+        };
         self.lease.keep().await?;
         self.settle_dead(&key, &wish.id, control).await?;
         loop {

@@ -21,6 +21,9 @@ pub enum EngineError {
     /// The lease could not be kept, so nothing may be done to the machine.
     #[error("the lease of this process was lost and could not be renewed: {0}")]
     LeaseLost(String),
+    /// Somebody asked the process to stop before anything was recorded or done.
+    #[error("stopped before anything was done")]
+    Stopped,
     /// No such maintenance in this store.
     #[error("{id} is not in {store}")]
     NotFound {

@@ -37,6 +37,15 @@ impl Cell {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
+    /// What comes of some reading, unless the process is asked to stop first: no BMC that does not answer may hold up a
+    /// Ctrl-C.
+    pub(super) async fn unless_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
+        tokio::select! {
+            read = reading => Some(read),
+            () = self.stop.cancelled() => None,
+        }
+    }
+
     /// The engine, if it is there; planning goes on without.
     pub(super) fn engine_if_ready(&self) -> Option<Arc<Engine>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {

@@ -128,7 +128,7 @@ impl DataSource for Server {
             }
         };
         model.address = Value::Value(machine.address());
-        match machine.observe().await {
+        match self.cell.unless_stopped(machine.observe()).await? {
             Ok(view) => {
                 let boot = view.boot.unwrap_or_default();
                 model.reachable = Value::Value(true);

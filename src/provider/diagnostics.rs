@@ -27,6 +27,11 @@ pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
             ),
             AttributePath::root(),
         ),
+        EngineError::Stopped => diagnostic(
+            format!("Waiting for {server} was interrupted"),
+            "Nothing was done to the server and nothing is left in the queue.",
+            AttributePath::root(),
+        ),
         EngineError::NotFound { id, store } => diagnostic(
             format!("{id} does not exist"),
             format!("The coordination store {store} knows no maintenance of this name."),

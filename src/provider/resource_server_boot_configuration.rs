@@ -398,7 +398,7 @@ impl Resource for ServerBootConfiguration {
         if let Some(spec) = model.check(diags)
             && let Some(engine) = self.cell.engine_if_ready()
         {
-            review::boot_configuration(diags, &engine, &spec).await;
+            self.cell.unless_stopped(review::boot_configuration(diags, &engine, &spec)).await;
         }
         model.unknown_outputs();
         Some((Value::Value(model), Value::Null))
@@ -440,7 +440,7 @@ impl Resource for ServerBootConfiguration {
         }
         if !replaced.is_empty() || model != prior || given(&prior.state) == Some("Pending") {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                review::boot_configuration(diags, &engine, spec).await;
+                self.cell.unless_stopped(review::boot_configuration(diags, &engine, spec)).await;
             }
             let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
             model.unknown_outputs();

@@ -218,7 +218,8 @@ impl Resource for ServerMaintenance {
         if let Some(spec) = model.check(diags)
             && let Some(engine) = self.cell.engine_if_ready()
         {
-            review::maintenance(diags, &engine, &spec, model.name_id().as_ref()).await;
+            let id = model.name_id();
+            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref())).await;
         }
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
@@ -255,14 +256,14 @@ impl Resource for ServerMaintenance {
         let replaced = model.replacing(&prior);
         if !replaced.is_empty() {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                review::maintenance(diags, &engine, spec, None).await;
+                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None)).await;
             }
             model.unknown_outputs();
             return Some((Value::Value(model), private, replaced));
         }
         if model != prior || goes_on(&prior, model.wait_for()) {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                review::changed_hold(diags, &engine, spec).await;
+                self.cell.unless_stopped(review::changed_hold(diags, &engine, spec)).await;
             }
             let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
             model.unknown_outputs();
@@ -392,8 +393,9 @@ impl Resource for ServerMaintenance {
         };
         match engine.held(&uid).await {
             Ok(Some(held)) => {
-                let shown = refresh(diags, &engine, model, held).await;
-                Some((shown.map_or(Value::Null, Value::Value), private))
+                let kept = model.clone();
+                let shown = self.cell.unless_stopped(refresh(diags, &engine, model, held)).await;
+                Some((shown.unwrap_or(Some(kept)).map_or(Value::Null, Value::Value), private))
             }
             Ok(None) => {
                 let gone = missing_here(diags, &engine, &server, &private);
