@@ -1,0 +1,113 @@
+//! A store that could not be opened yet.
+//!
+//! A provider is configured before anything is read. A store that is locked or away at that moment must not fail the
+//! refresh of every resource: each request tries to open it again and says what is wrong.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::sync::{OnceCell, watch};
+
+use crate::maintenance::{
+    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    lock::AuditEvent,
+};
+
+use super::{Found, LockView, Store, StoreError, Transition};
+
+/// Opens a store.
+pub type Opener =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Store>, StoreError>> + Send>> + Send + Sync>;
+
+/// Opens another store when it is first needed, and again as long as that fails.
+pub struct LazyStore {
+    address: String,
+    open: Opener,
+    opened: OnceCell<Arc<dyn Store>>,
+    /// What watches before the store is open: it never says anything, and who waits polls by time.
+    silence: watch::Sender<u64>,
+}
+
+impl fmt::Debug for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyStore").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl LazyStore {
+    /// A store at `address` that `open` opens.
+    #[must_use]
+    pub fn new(address: String, open: Opener) -> Self {
+        Self { address, open, opened: OnceCell::new(), silence: watch::channel(0).0 }
+    }
+
+    async fn get(&self) -> Result<&Arc<dyn Store>, StoreError> {
+        self.opened.get_or_try_init(|| (self.open)()).await
+    }
+}
+
+#[async_trait]
+impl Store for LazyStore {
+    fn id(&self) -> &str {
+        // Asked only after something was read, which opened it.
+        self.opened.get().map_or("", |store| store.id())
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        self.opened.get().and_then(|store| store.reach_warning())
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        self.get().await?.transact(key, transition).await
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        self.get().await?.view(key).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.get().await?.view_all().await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        self.get().await?.find(id).await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        self.get().await?.find_uid(uid).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        self.get().await?.renew(runner, ttl).await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.get().await?.resign(runner).await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        self.get().await?.binding(server).await
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        self.get().await?.bind(server, key, rebind).await
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        self.get().await?.audit(id, limit).await
+    }
+
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
+        self.opened.get().map_or_else(|| self.silence.subscribe(), |store| store.changes(key))
+    }
+
+    async fn close(&self) {
+        if let Some(store) = self.opened.get() {
+            store.close().await;
+        }
+    }
+}
