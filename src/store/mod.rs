@@ -5,11 +5,14 @@
 //! machines.
 
 mod error;
+mod memory;
+mod sqlite;
+mod watchers;
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
 use crate::maintenance::{
@@ -19,14 +22,16 @@ use crate::maintenance::{
 };
 
 pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 
-/// Everything about one lock key at one moment.
+/// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockView {
     /// Records, slot and generation.
-    pub lock: ServerLock,
+    pub lock: Arc<ServerLock>,
     /// The leases of every process that is attached to one of the records.
-    pub leases: Leases,
+    pub leases: Arc<Leases>,
     /// The store's time.
     pub now: Timestamp,
 }
@@ -106,4 +111,10 @@ pub trait Store: Send + Sync + Debug {
 
     /// Releases files and connections. Nothing is called afterwards.
     async fn close(&self);
+}
+
+/// When a lease ends that begins now.
+fn lease_end(now: Timestamp, ttl: Duration) -> Timestamp {
+    let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+    now.checked_add(ttl).unwrap_or(Timestamp::MAX)
 }

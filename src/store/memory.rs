@@ -1,0 +1,184 @@
+//! A store that lives as long as its process: for tests, and the plainest statement of what a store does.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{Found, LockView, Store, StoreError, Transition, lease_end, watchers::Watchers};
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{AuditEvent, Leases, ServerLock},
+        state::Maintenance,
+    },
+};
+
+#[derive(Debug, Default)]
+struct State {
+    locks: BTreeMap<LockKey, Arc<ServerLock>>,
+    /// Ended records, in the order in which they ended.
+    history: Vec<Maintenance>,
+    leases: HashMap<RunnerId, Timestamp>,
+    bindings: HashMap<String, LockKey>,
+    audit: Vec<AuditEvent>,
+    revision: i64,
+}
+
+impl State {
+    fn lock(&self, key: &LockKey) -> Arc<ServerLock> {
+        self.locks.get(key).cloned().unwrap_or_else(|| Arc::new(ServerLock::new(key.clone())))
+    }
+
+    fn leases(&self, lock: &ServerLock) -> Leases {
+        let runners = lock.active.iter().filter_map(|record| Some(record.attachment.as_ref()?.runner.id.clone()));
+        Leases(runners.filter_map(|id| self.leases.get(&id).map(|until| (id, *until))).collect())
+    }
+
+    fn view(&self, lock: Arc<ServerLock>, now: Timestamp) -> LockView {
+        LockView { leases: Arc::new(self.leases(&lock)), lock, now }
+    }
+
+    fn active(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<&Maintenance> {
+        self.locks.values().flat_map(|lock| &lock.active).find(|record| wanted(record))
+    }
+
+    fn find(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<Found> {
+        let past = || self.history.iter().rev().find(|record| wanted(record));
+        self.active(&wanted)
+            .map(|record| Found::Active(Box::new(record.clone())))
+            .or_else(|| past().map(|record| Found::Past(Box::new(record.clone()))))
+    }
+}
+
+/// A store in memory. Clones of the `Arc` around it are its handles.
+#[derive(Debug)]
+pub struct MemoryStore {
+    id: String,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    watchers: Watchers,
+}
+
+impl MemoryStore {
+    /// An empty store on the given clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { id: Uuid::new_v4().simple().to_string(), clock, state: Mutex::default(), watchers: Watchers::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing is left half done in it by a panic: a transition works on a copy.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn address(&self) -> String {
+        "memory://".to_owned()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        Some("It lives in the memory of this process, so that no other process sees its locks.".to_owned())
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let before = state.lock(key);
+        let mut after = (*before).clone();
+        transition(&mut after, &state.leases(&before), self.clock.now())?;
+        for new in after.active.iter().filter(|record| before.get(&record.uid).is_none()) {
+            if let Some(other) = state.active(|other| other.id == new.id).filter(|other| other.lock_key != *key) {
+                return Err(StoreError::NameTaken { id: new.id.clone(), key: other.lock_key.clone() });
+            }
+        }
+        state.history.append(&mut after.finished);
+        state.audit.append(&mut after.events);
+        if after != *before {
+            state.locks.insert(key.clone(), Arc::new(after));
+            state.revision += 1;
+            self.watchers.moved(key, state.revision);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        let state = self.state();
+        Ok(state.view(state.lock(key), self.clock.now()))
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        let state = self.state();
+        let now = self.clock.now();
+        let busy = state.locks.values().filter(|lock| !lock.active.is_empty());
+        Ok(busy.map(|lock| state.view(lock.clone(), now)).collect())
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        Ok(self.state().find(|record| record.id == *id))
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        Ok(self.state().find(|record| record.uid == *uid))
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let until = lease_end(self.clock.now(), ttl);
+        state.leases.insert(runner.id.clone(), until);
+        Ok(())
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        if let Some(until) = self.state().leases.get_mut(runner) {
+            *until = now.min(*until);
+        }
+        Ok(())
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        Ok(self.state().bindings.get(server).cloned())
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        let mut state = self.state();
+        match state.bindings.get(server) {
+            Some(bound) if bound != key && !rebind => {
+                Err(StoreError::OtherIdentity { server: server.to_owned(), bound: bound.clone(), found: key.clone() })
+            }
+            _ => {
+                state.bindings.insert(server.to_owned(), key.clone());
+                Ok(())
+            }
+        }
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let state = self.state();
+        let mut lines: Vec<_> = state.audit.iter().rev().filter(|event| event.id == *id).take(limit).cloned().collect();
+        lines.reverse();
+        Ok(lines)
+    }
+
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
+        let (changes, _) = self.watchers.watch(key);
+        // Nothing looks for changes here, so this is the place to forget keys that nobody watches any more.
+        self.watchers.nobody_left();
+        changes
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,110 @@
+//! The database file on its disk: where it is, who may read it, whether it is still the one we opened.
+
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Where the store is when nobody says otherwise: the user's state directory. `None` when there is no home.
+#[must_use]
+pub fn default_path() -> Option<PathBuf> {
+    path_in(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
+}
+
+/// The XDG base directory rules: a relative `XDG_STATE_HOME` is ignored, and `~/.local/state` is the default.
+fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let state = state_home
+        .filter(|path| path.is_absolute())
+        .or_else(|| home.filter(|path| path.is_absolute()).map(|home| home.join(".local/state")))?;
+    Some(state.join("terraform-provider-metal").join("coordination.sqlite"))
+}
+
+/// Which file is behind a path, so that one that was removed or replaced under us is noticed: we would go on with a file
+/// that nobody else sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    #[cfg(unix)]
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        let found = fs::metadata(path)?;
+        Ok(Self { device: found.dev(), inode: found.ino() })
+    }
+
+    /// Elsewhere an open file cannot be removed.
+    #[cfg(not(unix))]
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|_| Self { device: 0, inode: 0 })
+    }
+}
+
+/// Makes the folder and an empty file when they are missing, for this user only, and returns the real path. SQLite gives
+/// its own files beside it the same permissions.
+pub(super) fn prepare(path: &Path) -> io::Result<PathBuf> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    make_folder(folder)?;
+    match new_file().open(path) {
+        // The name must survive a power loss too, before anything relies on what is in the file.
+        Ok(file) => file.sync_all().and_then(|()| sync_folder(folder))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    if fs::metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    fs::canonicalize(path)
+}
+
+#[cfg(unix)]
+fn make_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+fn new_file() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_follows_the_base_directory_rules() {
+        let at = |state: Option<&str>, home: Option<&str>| path_in(state.map(PathBuf::from), home.map(PathBuf::from));
+        let file = "terraform-provider-metal/coordination.sqlite";
+        assert_eq!(at(Some("/s"), Some("/home/a")), Some(Path::new("/s").join(file)));
+        assert_eq!(at(None, Some("/home/a")), Some(Path::new("/home/a/.local/state").join(file)));
+        assert_eq!(at(Some("relative"), Some("/home/a")), at(None, Some("/home/a")));
+        assert_eq!(at(Some(""), Some("/home/a")), at(None, Some("/home/a")));
+        assert_eq!(at(None, None), None);
+    }
+}

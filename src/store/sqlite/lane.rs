@@ -1,0 +1,138 @@
+//! Connections, and who may use one.
+//!
+//! One lane writes and one reads: SQLite has one writer at a time anyway, so a second one in this process would only
+//! poll for the lock that the first one has. A connection on which something failed or was cancelled is thrown away
+//! with its transaction instead of being repaired.
+
+use std::{
+    ops::{Deref, DerefMut},
+    path::PathBuf,
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions as _, Connection as _, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteSynchronous},
+};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::{fault::Faults, file::Identity};
+use crate::{clock::within, store::StoreError};
+
+/// Where connections come from.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) identity: Identity,
+    pub(super) patience: Duration,
+    pub(super) faults: Faults,
+}
+
+impl Source {
+    /// A new connection. Does not create the file.
+    pub(super) async fn connect(&self) -> Result<SqliteConnection, StoreError> {
+        SqliteConnectOptions::new()
+            .filename(&self.path)
+            .create_if_missing(false)
+            .busy_timeout(self.patience)
+            // An intent must be on the disk before its side effect happens: NORMAL would lose the last commits with the
+            // power. `fullfsync` is the same promise on macOS.
+            .synchronous(SqliteSynchronous::Full)
+            .pragma("fullfsync", "1")
+            .disable_statement_logging()
+            .connect()
+            .await
+            .map_err(|error| self.faults.sqlx(&error))
+    }
+
+    /// Fails when the path no longer leads to the file that was opened.
+    pub(super) fn same_file(&self) -> Result<(), StoreError> {
+        match Identity::of(&self.path) {
+            Ok(found) if found == self.identity => Ok(()),
+            Ok(_) => Err(self.faults.unavailable("the file was replaced by another one while it was in use")),
+            Err(error) => Err(self.faults.unavailable(format!("the file is gone ({error})"))),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Idle(SqliteConnection),
+    Empty,
+    Closed,
+}
+
+/// One connection that is used by one at a time, in the order of asking.
+#[derive(Debug)]
+pub(super) struct Lane {
+    source: Source,
+    slot: Mutex<Slot>,
+}
+
+impl Lane {
+    pub(super) fn new(source: Source, connection: SqliteConnection) -> Self {
+        Self { source, slot: Mutex::new(Slot::Idle(connection)) }
+    }
+
+    /// Starts a transaction. Waits for others, in this process or another, no longer than the store's patience.
+    pub(super) async fn begin(&self, how: &'static str) -> Result<Held<'_>, StoreError> {
+        let begun = async {
+            let mut slot = self.slot.lock().await;
+            self.source.same_file()?;
+            let connection = match std::mem::replace(&mut *slot, Slot::Empty) {
+                Slot::Idle(connection) => connection,
+                Slot::Empty => self.source.connect().await?,
+                Slot::Closed => {
+                    *slot = Slot::Closed;
+                    return Err(self.source.faults.unavailable("it was closed"));
+                }
+            };
+            let mut held = Held { slot, connection, faults: &self.source.faults };
+            held.run(how).await?;
+            Ok(held)
+        };
+        within(self.source.patience, begun).await.unwrap_or_else(|| Err(self.source.faults.locked()))
+    }
+
+    pub(super) async fn close(&self) {
+        if let Slot::Idle(connection) = std::mem::replace(&mut *self.slot.lock().await, Slot::Closed) {
+            let _ = connection.close().await;
+        }
+    }
+}
+
+/// A connection inside a transaction. Dropping it without [`Held::end`] closes the connection, and SQLite rolls back.
+pub(super) struct Held<'a> {
+    slot: MutexGuard<'a, Slot>,
+    connection: SqliteConnection,
+    pub(super) faults: &'a Faults,
+}
+
+impl Held<'_> {
+    async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        sqlx::query(sql).execute(&mut self.connection).await.map_err(|error| self.faults.sqlx(&error))?;
+        Ok(())
+    }
+
+    /// Ends the transaction with `COMMIT` or `ROLLBACK` and gives the connection back.
+    pub(super) async fn end(mut self, how: &'static str) -> Result<(), StoreError> {
+        self.run(how).await?;
+        let Self { mut slot, connection, .. } = self;
+        *slot = Slot::Idle(connection);
+        Ok(())
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+}

@@ -1,0 +1,360 @@
+//! The embedded default: one SQLite file, shared by all processes of one machine.
+//!
+//! The store's clock is this machine's clock. Do not use it under a paused tokio clock: SQLite works on its own threads,
+//! so a paused clock would run into its time limits while SQLite is still working.
+
+mod fault;
+mod file;
+mod lane;
+mod reach;
+mod rows;
+mod schema;
+mod views;
+mod watch;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicI64},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+pub use file::default_path;
+
+use self::{
+    fault::Faults,
+    file::Identity,
+    lane::{Held, Lane, Source},
+    rows::{AuditRow, Stored},
+    views::{Snapshot, Views},
+    watch::Watch,
+};
+use super::{Found, LockView, Store, StoreError, Transition, lease_end, watchers::Watchers};
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{AuditEvent, Leases},
+    },
+};
+
+/// For how long the end of a lease is remembered when nothing refers to it any more.
+const KEEP_ENDED_LEASES: SignedDuration = SignedDuration::from_hours(24);
+
+/// How a store is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// How long somebody waits for a lock of another process before the store counts as unavailable.
+    pub patience: Duration,
+    /// How often the commits of other processes are looked for, while somebody watches.
+    pub watch_interval: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100) }
+    }
+}
+
+/// A store in one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    id: String,
+    reach_warning: Option<String>,
+    clock: Arc<dyn Clock>,
+    faults: Faults,
+    writer: Lane,
+    reader: Lane,
+    views: Views,
+    watch: Arc<Watch>,
+    runtime: Handle,
+    watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Opens a store and makes it first when it is missing: the file for this user only (0600), in a folder for this
+    /// user only (0700). Must be called inside a tokio runtime, which also runs the watch.
+    pub async fn open(path: &Path, clock: Arc<dyn Clock>, options: SqliteOptions) -> Result<Self, StoreError> {
+        let faults = Faults::new(&format!("sqlite://{}", path.display()), options.patience);
+        let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
+        let path = file::prepare(path).map_err(|error| fault(&error))?;
+        let identity = Identity::of(&path).map_err(|error| fault(&error))?;
+        let source = Source { path, identity, patience: options.patience, faults: faults.clone() };
+        let mut first = source.connect().await?;
+        let opened = schema::open(&mut first, clock.as_ref(), options.patience, &faults).await?;
+        let seen = sqlx::query_scalar("SELECT coalesce(max(revision), 0) FROM locks").fetch_one(&mut first).await;
+        let seen = seen.map_err(|error| faults.sqlx(&error))?;
+        forget_leases(&mut first, clock.as_ref(), &faults).await?;
+        let reader = source.connect().await?;
+        let no_wal = (!opened.wal).then(|| {
+            format!(
+                "{} is on a file system where SQLite cannot use its write-ahead log: processes wait longer for each \
+                 other, and other machines may not see the locks.",
+                source.path.display()
+            )
+        });
+        Ok(Self {
+            id: opened.id,
+            reach_warning: reach::warning(&source.path).or(no_wal),
+            writer: Lane::new(source.clone(), first),
+            reader: Lane::new(source.clone(), reader),
+            views: Views::default(),
+            watch: Arc::new(Watch {
+                source,
+                clock: clock.clone(),
+                interval: options.watch_interval,
+                watchers: Watchers::default(),
+                seen: AtomicI64::new(seen),
+                stop: CancellationToken::new(),
+            }),
+            clock,
+            faults,
+            runtime: Handle::current(),
+            watching: Mutex::default(),
+        })
+    }
+
+    /// A transaction of the only writer.
+    async fn write(&self) -> Result<Held<'_>, StoreError> {
+        self.writer.begin("BEGIN IMMEDIATE").await
+    }
+
+    /// A transaction, so that all its queries see one moment.
+    async fn read(&self) -> Result<Held<'_>, StoreError> {
+        self.reader.begin("BEGIN").await
+    }
+
+    async fn snapshot(&self, key: &LockKey, known: &views::Known) -> Snapshot {
+        let mut db = self.read().await?;
+        let stored = rows::load(&mut db, key, known.latest(), &self.faults).await?;
+        let leases = if stored.lock.active.is_empty() {
+            Leases::default()
+        } else {
+            rows::leases(&mut db, key, &self.faults).await?
+        };
+        db.end("COMMIT").await?;
+        known.remember(&stored);
+        Ok((stored.lock, Arc::new(leases)))
+    }
+}
+
+/// Without it the table would grow by one row per process forever.
+async fn forget_leases(db: &mut sqlx::SqliteConnection, clock: &dyn Clock, faults: &Faults) -> Result<(), StoreError> {
+    const OLD: &str = "SELECT count(*) FROM leases WHERE until < ?";
+    let before = rows::time_text(clock.now().checked_sub(KEEP_ENDED_LEASES).unwrap_or(Timestamp::MIN));
+    let old: i64 =
+        sqlx::query_scalar(OLD).bind(&before).fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    if old > 0 {
+        // Not worth waiting for, or failing for: the next one does it.
+        let _ = sqlx::query(
+            "DELETE FROM leases WHERE until < ? AND runner_id NOT IN \
+             (SELECT runner FROM maintenances WHERE active = 1 AND runner IS NOT NULL)",
+        )
+        .bind(&before)
+        .execute(db)
+        .await;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn address(&self) -> String {
+        self.faults.address().to_owned()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        self.reach_warning.clone()
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let known = self.views.of(key);
+        let mut db = self.write().await?;
+        let before: Stored = rows::load(&mut db, key, known.latest(), &self.faults).await?;
+        let leases = rows::leases(&mut db, key, &self.faults).await?;
+        let mut after = (*before.lock).clone();
+        if let Err(refusal) = transition(&mut after, &leases, self.clock.now()) {
+            db.end("ROLLBACK").await?;
+            return Err(refusal.into());
+        }
+        let wrote = after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
+        let saved = match rows::save(&mut db, &before.lock, after, &self.faults).await {
+            Err(taken @ StoreError::NameTaken { .. }) => {
+                db.end("ROLLBACK").await?;
+                return Err(taken);
+            }
+            other => other?,
+        };
+        db.end(if wrote { "COMMIT" } else { "ROLLBACK" }).await?;
+        if let Some(stored) = saved {
+            known.remember(&stored);
+            self.watch.watchers.moved(key, stored.revision);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        let known = self.views.of(key);
+        let (lock, leases) = known.read(self.snapshot(key, &known)).await?;
+        Ok(LockView { lock, leases, now: self.clock.now() })
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        let mut db = self.read().await?;
+        let found = rows::load_all(&mut db, &self.faults).await?;
+        db.end("COMMIT").await?;
+        let now = self.clock.now();
+        Ok(found.into_iter().map(|(lock, leases)| LockView { lock, leases: Arc::new(leases), now }).collect())
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        let mut db = self.read().await?;
+        // Two queries, because each has an index of its own; a name is active once, and its records end in the order in
+        // which they began.
+        let mut row: Option<(bool, String, String)> = sqlx::query_as(
+            "SELECT active, uid, body FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?",
+        )
+        .bind(id.namespace())
+        .bind(id.name())
+        .fetch_optional(&mut *db)
+        .await
+        .map_err(|error| self.faults.sqlx(&error))?;
+        if row.is_none() {
+            row = sqlx::query_as(
+                "SELECT active, uid, body FROM maintenances WHERE namespace = ? AND name = ? ORDER BY id DESC LIMIT 1",
+            )
+            .bind(id.namespace())
+            .bind(id.name())
+            .fetch_optional(&mut *db)
+            .await
+            .map_err(|error| self.faults.sqlx(&error))?;
+        }
+        db.end("COMMIT").await?;
+        row.map(|row| found(row, &self.faults)).transpose()
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        let mut db = self.read().await?;
+        let row: Option<(bool, String, String)> =
+            sqlx::query_as("SELECT active, uid, body FROM maintenances WHERE uid = ?")
+                .bind(&uid.0)
+                .fetch_optional(&mut *db)
+                .await
+                .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await?;
+        row.map(|row| found(row, &self.faults)).transpose()
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        let text = serde_json::to_string(runner).map_err(|error| self.faults.record(&runner.id.0, &error))?;
+        let mut db = self.write().await?;
+        sqlx::query(
+            "INSERT INTO leases (runner_id, until, runner) VALUES (?, ?, ?) \
+             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
+        )
+        .bind(&runner.id.0)
+        // The time after the wait for the lock.
+        .bind(rows::time_text(lease_end(self.clock.now(), ttl)))
+        .bind(text)
+        .execute(&mut *db)
+        .await
+        .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        let mut db = self.write().await?;
+        // Kept with its end: how long somebody has been away counts from it.
+        sqlx::query("UPDATE leases SET until = min(until, ?) WHERE runner_id = ?")
+            .bind(rows::time_text(self.clock.now()))
+            .bind(&runner.0)
+            .execute(&mut *db)
+            .await
+            .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        let mut db = self.read().await?;
+        let key = bound(&mut db, server, &self.faults).await?;
+        db.end("COMMIT").await?;
+        Ok(key)
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        // The usual case writes nothing.
+        if self.binding(server).await?.as_ref() == Some(key) {
+            return Ok(());
+        }
+        let mut db = self.write().await?;
+        if let Some(bound) = bound(&mut db, server, &self.faults).await?.filter(|bound| bound != key && !rebind) {
+            db.end("ROLLBACK").await?;
+            return Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() });
+        }
+        sqlx::query(
+            "INSERT INTO bindings (server, lock_key) VALUES (?, ?) \
+             ON CONFLICT (server) DO UPDATE SET lock_key = excluded.lock_key",
+        )
+        .bind(server)
+        .bind(&key.0)
+        .execute(&mut *db)
+        .await
+        .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let mut db = self.read().await?;
+        let mut rows: Vec<AuditRow> = sqlx::query_as(
+            "SELECT at, namespace, name, uid, generation, actor, what, detail FROM audit \
+             WHERE namespace = ? AND name = ? ORDER BY id DESC LIMIT ?",
+        )
+        .bind(id.namespace())
+        .bind(id.name())
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(&mut *db)
+        .await
+        .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await?;
+        rows.reverse();
+        rows.into_iter().map(|row| rows::event(row, &self.faults)).collect()
+    }
+
+    fn changes(&self, key: &LockKey) -> Receiver<u64> {
+        let (changes, start) = self.watch.watchers.watch(key);
+        if start && !self.watch.stop.is_cancelled() {
+            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
+            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        }
+        changes
+    }
+
+    async fn close(&self) {
+        self.watch.stop.cancel();
+        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = watching {
+            let _ = task.await;
+        }
+        self.reader.close().await;
+        self.writer.close().await;
+    }
+}
+
+fn found((active, uid, body): (bool, String, String), faults: &Faults) -> Result<Found, StoreError> {
+    let record = Box::new(rows::record((uid, body), faults)?);
+    Ok(if active { Found::Active(record) } else { Found::Past(record) })
+}
+
+async fn bound(db: &mut sqlx::SqliteConnection, server: &str, faults: &Faults) -> Result<Option<LockKey>, StoreError> {
+    let key = sqlx::query_scalar("SELECT lock_key FROM bindings WHERE server = ?");
+    let key: Option<String> = key.bind(server).fetch_optional(db).await.map_err(|error| faults.sqlx(&error))?;
+    Ok(key.map(LockKey))
+}

@@ -1,0 +1,119 @@
+//! Whether the file is where only this machine can lock it: SQLite's locks and its shared memory do not work across
+//! machines, so a file on a network file system would lock nothing for the others.
+
+use std::path::{Path, PathBuf};
+
+/// File systems that other machines may have mounted too, as `/proc/self/mountinfo` names them.
+const SHARED: [&str; 30] = [
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "coda",
+    "davfs",
+    "fuse.beegfs",
+    "fuse.ceph",
+    "fuse.ceph-fuse",
+    "fuse.cvmfs2",
+    "fuse.davfs2",
+    "fuse.glusterfs",
+    "fuse.grpcfuse",
+    "fuse.juicefs",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "virtiofs",
+];
+
+/// A sentence when the file is on a file system that other machines may share.
+pub(super) fn warning(path: &Path) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    warning_from(&mounts, path)
+}
+
+fn warning_from(mounts: &str, path: &Path) -> Option<String> {
+    let (kind, mount) = file_system(mounts, path)?;
+    SHARED.contains(&kind.as_str()).then(|| {
+        format!(
+            "{} is on a network file system ({kind} at {}), where SQLite cannot lock across machines: the hold covers \
+             this machine only.",
+            path.display(),
+            mount.display()
+        )
+    })
+}
+
+/// The file system that a path is on: the longest mount point that contains it, and of those the one mounted last.
+/// The format is described in `proc_pid_mountinfo(5)`.
+fn file_system(mounts: &str, path: &Path) -> Option<(String, PathBuf)> {
+    let mut best: Option<(usize, String, PathBuf)> = None;
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let (Some(point), Some(kind)) = (left.split(' ').nth(4), right.split(' ').next()) else { continue };
+        let point = PathBuf::from(unescape(point));
+        let depth = point.components().count();
+        if path.starts_with(&point) && best.as_ref().is_none_or(|(deepest, ..)| depth >= *deepest) {
+            best = Some((depth, kind.to_owned(), point));
+        }
+    }
+    best.map(|(_, kind, point)| (kind, point))
+}
+
+/// Space, tab, line feed and backslash are written as three octal digits.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .into_iter()
+        .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:30 / /home rw,relatime shared:5 master:1 - nfs4 filer:/home rw,vers=4.2
+31 30 254:1 / /home/local rw - xfs /dev/vdb rw
+32 22 0:31 / /mnt/team\\040share rw - cifs //filer/team rw
+33 22 254:2 / /srv rw - ext4 /dev/vdc rw
+34 33 0:33 / /srv rw - fuse.sshfs filer:/srv rw
+a line of the future";
+
+    fn kind(path: &str) -> String {
+        file_system(MOUNTS, Path::new(path)).unwrap().0
+    }
+
+    #[test]
+    fn the_longest_mount_point_counts_and_the_last_one_hides_those_below() {
+        assert_eq!(kind("/var/lib/x"), "ext4");
+        assert_eq!(kind("/home/a/x"), "nfs4");
+        assert_eq!(kind("/home/local/x"), "xfs");
+        assert_eq!(kind("/homework/x"), "ext4");
+        assert_eq!(kind("/mnt/team share/x"), "cifs");
+        assert_eq!(kind("/srv/x"), "fuse.sshfs");
+    }
+
+    #[test]
+    fn only_a_shared_file_system_is_warned_of() {
+        assert_eq!(warning_from(MOUNTS, Path::new("/home/local/x.sqlite")), None);
+        let warning = warning_from(MOUNTS, Path::new("/home/a/x.sqlite")).unwrap();
+        assert!(warning.contains("nfs4 at /home") && warning.contains("/home/a/x.sqlite"), "{warning}");
+    }
+
+    #[test]
+    fn the_list_is_sorted_so_that_a_reader_finds_an_entry() {
+        assert!(SHARED.is_sorted());
+    }
+}

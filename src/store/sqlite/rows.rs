@@ -1,0 +1,291 @@
+//! Between rows and a [`ServerLock`].
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use sqlx::SqliteConnection;
+
+use super::fault::Faults;
+use crate::{
+    maintenance::{
+        ids::{LockKey, RunnerId, Uid},
+        lock::{AuditEvent, Leases, ServerLock, Slot},
+        state::Maintenance,
+    },
+    store::StoreError,
+};
+
+/// A lock as it is on the disk. The revision tells whether it still is.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    /// 0 for a key nobody asked for yet.
+    pub(super) revision: i64,
+    pub(super) lock: Arc<ServerLock>,
+}
+
+/// A row of `locks`.
+type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, i64);
+
+/// Always nine digits of fraction, so that text order is time order.
+pub(super) fn time_text(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
+}
+
+pub(super) fn time(text: &str, faults: &Faults) -> Result<Timestamp, StoreError> {
+    text.parse().map_err(|error| faults.unreadable(format!("{text:?} is no time: {error}")))
+}
+
+fn unsigned(value: i64, faults: &Faults) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
+}
+
+fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| faults.unavailable(format!("{value} is more than SQLite can count")))
+}
+
+fn json<T: DeserializeOwned>(uid: &str, text: &str, faults: &Faults) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| faults.record(uid, &error))
+}
+
+/// A record from its columns.
+pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<Maintenance, StoreError> {
+    json(&uid, &body, faults)
+}
+
+fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
+    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision) = row;
+    let mut lock = ServerLock::new(LockKey(key));
+    lock.generation = unsigned(generation, faults)?;
+    lock.last_ticket = unsigned(last_ticket, faults)?;
+    if let (Some(uid), Some(since)) = (slot_uid, slot_since) {
+        lock.slot = Some(Slot { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
+    }
+    lock.active = active;
+    Ok(Stored { revision, lock: Arc::new(lock) })
+}
+
+/// Reads one lock. What is in memory at the same revision needs no reading.
+pub(super) async fn load(
+    db: &mut SqliteConnection,
+    key: &LockKey,
+    known: Option<Stored>,
+    faults: &Faults,
+) -> Result<Stored, StoreError> {
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let row: Option<LockRow> = sqlx::query_as(
+        "SELECT lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision FROM locks \
+         WHERE lock_key = ?",
+    )
+    .bind(&key.0)
+    .fetch_optional(&mut *db)
+    .await
+    .map_err(fault)?;
+    let Some(row) = row else {
+        return Ok(Stored { revision: 0, lock: Arc::new(ServerLock::new(key.clone())) });
+    };
+    if let Some(known) = known.filter(|known| known.revision == row.6) {
+        return Ok(known);
+    }
+    let rows: Vec<(String, String)> =
+        sqlx::query_as("SELECT uid, body FROM maintenances WHERE active = 1 AND lock_key = ? ORDER BY id")
+            .bind(&key.0)
+            .fetch_all(&mut *db)
+            .await
+            .map_err(fault)?;
+    let active = rows.into_iter().map(|row| record(row, faults)).collect::<Result<_, _>>()?;
+    lock_of(row, active, faults)
+}
+
+/// The leases that count for one lock.
+pub(super) async fn leases(db: &mut SqliteConnection, key: &LockKey, faults: &Faults) -> Result<Leases, StoreError> {
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "SELECT runner_id, until FROM leases WHERE runner_id IN \
+         (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
+    )
+    .bind(&key.0)
+    .fetch_all(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    leases_of(rows, faults)
+}
+
+fn leases_of(rows: Vec<(String, String)>, faults: &Faults) -> Result<Leases, StoreError> {
+    let leases = rows.into_iter().map(|(runner, until)| Ok((RunnerId(runner), time(&until, faults)?)));
+    Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
+}
+
+/// Reads every lock that has an active record, sorted by key, each with its leases.
+pub(super) async fn load_all(
+    db: &mut SqliteConnection,
+    faults: &Faults,
+) -> Result<Vec<(Arc<ServerLock>, Leases)>, StoreError> {
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let records: Vec<(String, String, String)> =
+        sqlx::query_as("SELECT lock_key, uid, body FROM maintenances WHERE active = 1 ORDER BY lock_key, id")
+            .fetch_all(&mut *db)
+            .await
+            .map_err(fault)?;
+    let mut active: HashMap<String, Vec<Maintenance>> = HashMap::new();
+    for (key, uid, body) in records {
+        active.entry(key).or_default().push(record((uid, body), faults)?);
+    }
+    let locks: Vec<LockRow> = sqlx::query_as(
+        "SELECT lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision FROM locks \
+         WHERE lock_key IN (SELECT lock_key FROM maintenances WHERE active = 1) ORDER BY lock_key",
+    )
+    .fetch_all(&mut *db)
+    .await
+    .map_err(fault)?;
+    let leases: Vec<(String, String)> = sqlx::query_as(
+        "SELECT runner_id, until FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)",
+    )
+    .fetch_all(&mut *db)
+    .await
+    .map_err(fault)?;
+    let leases = leases_of(leases, faults)?;
+    let mut found = Vec::with_capacity(locks.len());
+    for row in locks {
+        let records = active.remove(&row.0).unwrap_or_default();
+        let lock = lock_of(row, records, faults)?.lock;
+        let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());
+        let own = attached.filter_map(|a| leases.until(a).map(|until| (a.runner.id.clone(), until))).collect();
+        found.push((lock, Leases(own)));
+    }
+    Ok(found)
+}
+
+/// Writes what a transition changed, and nothing else. Returns what is stored now, or `None` when nothing moved (its
+/// audit lines are written all the same).
+pub(super) async fn save(
+    db: &mut SqliteConnection,
+    before: &ServerLock,
+    mut after: ServerLock,
+    faults: &Faults,
+) -> Result<Option<Stored>, StoreError> {
+    let finished = std::mem::take(&mut after.finished);
+    let events = std::mem::take(&mut after.events);
+    let moved = after != *before || !finished.is_empty();
+    let revision = if moved { save_lock(db, &after, faults).await? } else { 0 };
+    // What goes makes room for what comes: a name may end and begin in one transition.
+    let stays = |uid: &Uid| after.get(uid).is_some() || finished.iter().any(|record| record.uid == *uid);
+    for gone in before.active.iter().filter(|record| !stays(&record.uid)) {
+        sqlx::query("DELETE FROM maintenances WHERE uid = ? AND active = 1")
+            .bind(&gone.uid.0)
+            .execute(&mut *db)
+            .await
+            .map_err(|error| faults.sqlx(&error))?;
+    }
+    for record in &finished {
+        save_record(db, record, false, faults).await?;
+    }
+    for record in &after.active {
+        match before.get(&record.uid) {
+            Some(same) if same == record => continue,
+            Some(_) => {}
+            None => refuse_taken_name(db, record, faults).await?,
+        }
+        save_record(db, record, true, faults).await?;
+    }
+    for event in &events {
+        save_event(db, event, faults).await?;
+    }
+    Ok(moved.then(|| Stored { revision, lock: Arc::new(after) }))
+}
+
+async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults) -> Result<i64, StoreError> {
+    let slot = lock.slot.as_ref();
+    sqlx::query_scalar(
+        "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision) \
+         VALUES (?, ?, ?, ?, ?, ?, (SELECT coalesce(max(revision), 0) + 1 FROM locks)) \
+         ON CONFLICT (lock_key) DO UPDATE SET generation = excluded.generation, last_ticket = excluded.last_ticket, \
+         slot_uid = excluded.slot_uid, slot_since = excluded.slot_since, slot_acting = excluded.slot_acting, \
+         revision = excluded.revision RETURNING revision",
+    )
+    .bind(&lock.key.0)
+    .bind(signed(lock.generation, faults)?)
+    .bind(signed(lock.last_ticket, faults)?)
+    .bind(slot.map(|slot| slot.uid.0.as_str()))
+    .bind(slot.map(|slot| time_text(slot.since)))
+    .bind(slot.and_then(|slot| slot.acting.as_ref()).map(|uid| uid.0.as_str()))
+    .fetch_one(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))
+}
+
+async fn refuse_taken_name(db: &mut SqliteConnection, record: &Maintenance, faults: &Faults) -> Result<(), StoreError> {
+    let taken: Option<String> =
+        sqlx::query_scalar("SELECT lock_key FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?")
+            .bind(record.id.namespace())
+            .bind(record.id.name())
+            .fetch_optional(db)
+            .await
+            .map_err(|error| faults.sqlx(&error))?;
+    match taken {
+        Some(key) => Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey(key) }),
+        None => Ok(()),
+    }
+}
+
+async fn save_record(
+    db: &mut SqliteConnection,
+    record: &Maintenance,
+    active: bool,
+    faults: &Faults,
+) -> Result<(), StoreError> {
+    let body = serde_json::to_string(record).map_err(|error| faults.record(&record.uid.0, &error))?;
+    let written = sqlx::query(
+        "INSERT INTO maintenances (uid, lock_key, namespace, name, active, runner, body) VALUES (?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (uid) DO UPDATE SET active = excluded.active, runner = excluded.runner, body = excluded.body \
+         WHERE maintenances.lock_key = excluded.lock_key AND maintenances.active = 1",
+    )
+    .bind(&record.uid.0)
+    .bind(&record.lock_key.0)
+    .bind(record.id.namespace())
+    .bind(record.id.name())
+    .bind(active)
+    .bind(record.attachment.as_ref().map(|attachment| attachment.runner.id.0.as_str()))
+    .bind(body)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    if written.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(faults.unreadable(format!("the incarnation {} of {} was used before", record.uid, record.id)))
+}
+
+async fn save_event(db: &mut SqliteConnection, event: &AuditEvent, faults: &Faults) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(time_text(event.at))
+    .bind(event.id.namespace())
+    .bind(event.id.name())
+    .bind(&event.uid.0)
+    .bind(signed(event.generation, faults)?)
+    .bind(&event.by)
+    .bind(&event.what)
+    .bind(&event.detail)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
+}
+
+/// A row of `audit`.
+pub(super) type AuditRow = (String, String, String, String, i64, String, String, String);
+
+pub(super) fn event(row: AuditRow, faults: &Faults) -> Result<AuditEvent, StoreError> {
+    let (at, namespace, name, uid, generation, by, what, detail) = row;
+    Ok(AuditEvent {
+        at: time(&at, faults)?,
+        id: crate::maintenance::ids::MaintenanceId::new(&namespace, &name)
+            .map_err(|error| faults.unreadable(format!("an audit line of {namespace:?}/{name:?}: {error}")))?,
+        uid: Uid(uid),
+        generation: unsigned(generation, faults)?,
+        by,
+        what,
+        detail,
+    })
+}

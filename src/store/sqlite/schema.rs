@@ -1,0 +1,96 @@
+//! Brings a file to the schema of this program, also when many processes open it for the first time at once.
+
+use std::time::Duration;
+
+use sqlx::{SqliteConnection, migrate::Migrator};
+
+use super::fault::{Faults, is_busy};
+use crate::{clock::Clock, store::StoreError};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// `application_id` of our files, set by the first migration.
+const APPLICATION_ID: i64 = 1_835_365_484;
+
+/// What a file is to us.
+enum Schema {
+    Empty,
+    Ours(i64),
+}
+
+/// How the file is opened.
+pub(super) struct Opened {
+    /// The store's id.
+    pub(super) id: String,
+    /// Whether write-ahead logging is on.
+    pub(super) wal: bool,
+}
+
+fn newest() -> i64 {
+    MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0)
+}
+
+async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, StoreError> {
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let tables: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *db).await.map_err(fault)?;
+    if tables == 0 {
+        return Ok(Schema::Empty);
+    }
+    let application: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *db).await.map_err(fault)?;
+    if application != APPLICATION_ID {
+        return Err(faults.unreadable("it is the database of another program"));
+    }
+    let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
+    Ok(Schema::Ours(version.fetch_one(&mut *db).await.map_err(fault)?))
+}
+
+/// Makes the file ready. A file that is ready already is only read.
+pub(super) async fn open(
+    db: &mut SqliteConnection,
+    clock: &dyn Clock,
+    patience: Duration,
+    faults: &Faults,
+) -> Result<Opened, StoreError> {
+    let schema = look(db, faults).await?;
+    let wal = write_ahead_log(db, clock, patience, faults).await?;
+    match schema {
+        Schema::Ours(version) if version == newest() => {}
+        Schema::Ours(version) if version > newest() => return Err(faults.newer(version, newest())),
+        _ => migrate(db, faults).await?,
+    }
+    let id = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'store_id'");
+    let id = id.fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    Ok(Opened { id, wal })
+}
+
+/// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our transaction its own
+/// become savepoints.
+async fn migrate(db: &mut SqliteConnection, faults: &Faults) -> Result<(), StoreError> {
+    use sqlx::Connection as _;
+    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
+    look(&mut transaction, faults).await?;
+    MIGRATIONS.run_direct(None, &mut *transaction, false).await.map_err(|error| faults.migration(&error, newest()))?;
+    transaction.commit().await.map_err(|error| faults.sqlx(&error))
+}
+
+/// Turns write-ahead logging on, which stays on for the file. SQLite does not use its busy time-out for all the locks
+/// that this needs.
+async fn write_ahead_log(
+    db: &mut SqliteConnection,
+    clock: &dyn Clock,
+    patience: Duration,
+    faults: &Faults,
+) -> Result<bool, StoreError> {
+    let deadline = clock.monotonic() + patience;
+    loop {
+        let mode: Result<String, _> = sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *db).await;
+        match mode {
+            Ok(mode) => return Ok(mode.eq_ignore_ascii_case("wal")),
+            Err(error) if is_busy(&error) && clock.monotonic() < deadline => {
+                clock.sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => return Err(faults.sqlx(&error)),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Who watches which lock key inside this process.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::maintenance::ids::LockKey;
+
+#[derive(Debug)]
+struct Watched {
+    /// The last revision that the watchers were woken for: a commit of our own is noticed twice, here and on the disk.
+    revision: i64,
+    moves: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    keys: HashMap<LockKey, Watched>,
+    /// Whether something looks for the changes of other processes.
+    looking: bool,
+}
+
+/// All watchers of one store handle. A counter moves once per change, however many places notice it.
+#[derive(Debug, Default)]
+pub(super) struct Watchers(Mutex<Inner>);
+
+impl Watchers {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a key, and says whether the caller has to start looking for changes of other processes.
+    pub(super) fn watch(&self, key: &LockKey) -> (watch::Receiver<u64>, bool) {
+        let mut inner = self.inner();
+        let start = !std::mem::replace(&mut inner.looking, true);
+        let watched =
+            inner.keys.entry(key.clone()).or_insert_with(|| Watched { revision: 0, moves: watch::Sender::new(0) });
+        (watched.moves.subscribe(), start)
+    }
+
+    /// Wakes the watchers of a key that is at `revision` now, unless they were woken for it before.
+    pub(super) fn moved(&self, key: &LockKey, revision: i64) {
+        if let Some(watched) = self.inner().keys.get_mut(key).filter(|watched| watched.revision < revision) {
+            watched.revision = revision;
+            watched.moves.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Wakes everybody: the store cannot be watched at the moment, and they will want to know.
+    pub(super) fn wake_all(&self) {
+        for watched in self.inner().keys.values() {
+            watched.moves.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Forgets keys that nobody watches any more. `true` when none is left: whoever looks for changes stops now, and
+    /// the next watcher starts anew.
+    pub(super) fn nobody_left(&self) -> bool {
+        let mut inner = self.inner();
+        inner.keys.retain(|_, watched| watched.moves.receiver_count() > 0);
+        inner.looking = !inner.keys.is_empty();
+        !inner.looking
+    }
+
+    /// Whether somebody looks for changes of other processes.
+    #[cfg(test)]
+    pub(super) fn looking(&self) -> bool {
+        self.inner().looking
+    }
+}
