@@ -4,27 +4,43 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     clock::Clock,
-    store::{SqliteOptions, SqliteStore, Store, default_path},
+    store::{LazyStore, SqliteOptions, SqliteStore, Store, StoreError, default_path},
 };
 
 use super::{Environment, SettingsError};
 
 /// Opens the store. `true`: it is the embedded one, which reaches this machine only.
+///
+/// A store that cannot be reached now is opened again by each request: the refresh of other resources must not fail
+/// with it. One that can never be used is an error at once.
 pub(super) async fn open(
     url: Option<&str>,
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
     let path = path(url.or_else(|| env.get("METAL_COORDINATION_URL")), env)?;
-    let store = SqliteStore::open(&path, clock, SqliteOptions::default())
-        .await
-        .map_err(|error| SettingsError::Store { problem: error.to_string() })?;
-    Ok((Arc::new(store), true))
+    match SqliteStore::open(&path, Arc::clone(&clock), SqliteOptions::default()).await {
+        Ok(store) => Ok((Arc::new(store), true)),
+        Err(error @ StoreError::Unavailable { .. }) if path.exists() => {
+            tracing::warn!(%error, "the coordination store is opened again when it is needed");
+            let address = format!("sqlite://{}", path.display());
+            let opener = Box::new(move || {
+                let (path, clock) = (path.clone(), Arc::clone(&clock));
+                let opened = async move {
+                    let store = SqliteStore::open(&path, clock, SqliteOptions::default()).await?;
+                    Ok(Arc::new(store) as Arc<dyn Store>)
+                };
+                Box::pin(opened) as _
+            });
+            Ok((Arc::new(LazyStore::new(address, opener)), true))
+        }
+        Err(error) => Err(SettingsError::Store { problem: error.to_string() }),
+    }
 }
 
 fn path(url: Option<&str>, env: &Environment) -> Result<PathBuf, SettingsError> {
     let Some(url) = url else {
-        return default_path(|name| env.get(name).map(str::to_owned)).ok_or_else(|| SettingsError::Store {
+        return default_path().ok_or_else(|| SettingsError::Store {
             problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
                       coordination_url"
                 .to_owned(),
@@ -55,6 +71,5 @@ mod tests {
             let problem = path(Some(bad), &env).unwrap_err().to_string();
             assert!(!problem.contains("hunter2"), "{problem}");
         }
-        assert!(path(None, &env).is_err(), "no home, no store");
     }
 }

@@ -5,6 +5,7 @@
 //! machines.
 
 mod error;
+mod lazy;
 mod memory;
 mod sqlite;
 mod watchers;
@@ -22,6 +23,7 @@ use crate::maintenance::{
 };
 
 pub use error::StoreError;
+pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 
