@@ -88,13 +88,18 @@ impl FakeMachine {
     /// Counts a call; hangs before or after its effect when the test says so.
     async fn gate(&self, after: bool) {
         let hang = *self.hang_at.lock().unwrap();
-        let number = if after { self.calls.load(Ordering::SeqCst) } else { self.calls.fetch_add(1, Ordering::SeqCst) + 1 };
+        let number =
+            if after { self.calls.load(Ordering::SeqCst) } else { self.calls.fetch_add(1, Ordering::SeqCst) + 1 };
         if hang == Some((number, after)) {
             std::future::pending::<()>().await;
         }
     }
 
-    async fn call<T>(&self, mutates: bool, work: impl FnOnce(&mut Inside) -> Result<T, BackendError>) -> Result<T, BackendError> {
+    async fn call<T>(
+        &self,
+        mutates: bool,
+        work: impl FnOnce(&mut Inside) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
         self.gate(false).await;
         if self.with(|inside| inside.deaf) {
             return Err(BackendError::Unreachable { address: "fake".into(), cause: "connection refused".into() });
@@ -102,7 +107,11 @@ impl FakeMachine {
         let result = self.with(work);
         self.gate(true).await;
         if mutates && result.is_ok() && self.with(|inside| std::mem::take(&mut inside.lose_reply)) {
-            return Err(BackendError::ReplyLost { address: "fake".into(), request: "POST".into(), cause: "cut".into() });
+            return Err(BackendError::ReplyLost {
+                address: "fake".into(),
+                request: "POST".into(),
+                cause: "cut".into(),
+            });
         }
         result
     }
@@ -273,7 +282,12 @@ struct World {
 impl World {
     fn new() -> Self {
         let clock = Arc::new(SimulatedClock::starting_at("2026-11-21T10:00:00Z".parse().unwrap()));
-        Self { machine: FakeMachine::on(), store: Arc::new(MemoryStore::new(clock.clone())), clock, probe: Arc::default() }
+        Self {
+            machine: FakeMachine::on(),
+            store: Arc::new(MemoryStore::new(clock.clone())),
+            clock,
+            probe: Arc::default(),
+        }
     }
 
     fn process(&self, name: &str) -> Engine {
@@ -443,7 +457,11 @@ async fn a_lost_reply_causes_no_second_reset() {
         let watcher = tokio::spawn(async move {
             // Lose the reply of the mutation that follows `lost` others.
             loop {
-                let seen = machine.with(|i| i.resets.len() + usize::from(i.image.is_some()) + usize::from(i.boot.enabled.as_deref() == Some("Once")));
+                let seen = machine.with(|i| {
+                    i.resets.len()
+                        + usize::from(i.image.is_some())
+                        + usize::from(i.boot.enabled.as_deref() == Some("Once"))
+                });
                 if seen == lost {
                     machine.with(|i| i.lose_reply = true);
                     return;

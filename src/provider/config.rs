@@ -312,6 +312,7 @@ impl ServerModel {
             username: given(&self.username).map(str::to_owned),
             password: given(&self.password).map(SecretString::from),
             password_file: given(&self.password_file).map(str::to_owned),
+            password_env: None,
             ca_certificate_file: given(&self.ca_certificate_file).map(str::to_owned),
             certificate_sha256: given(&self.certificate_sha256).map(str::to_owned),
             insecure: flag(self.insecure),

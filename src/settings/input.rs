@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, fs, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::backend::redfish::{Authentication, RedfishSettings, ServerSettings, parse_inventory};
+use crate::backend::redfish::{
+    Authentication, InventoryServer, RedfishSettings, ServerSettings, Trust, parse_fingerprint, parse_inventory,
+};
 
 use super::{Environment, SettingsError};
 
@@ -69,12 +71,185 @@ pub struct ServerInput {
     pub password: Option<SecretString>,
     /// A file that holds its password.
     pub password_file: Option<String>,
+    /// An environment variable that holds its password.
+    pub password_env: Option<String>,
     /// The authority that signed the certificate.
     pub ca_certificate_file: Option<String>,
     /// The certificate's fingerprint.
     pub certificate_sha256: Option<String>,
     /// Trust any certificate.
     pub insecure: Option<bool>,
+}
+
+impl From<InventoryServer> for ServerInput {
+    fn from(server: InventoryServer) -> Self {
+        Self {
+            endpoint: server.endpoint,
+            system_id: server.system_id,
+            lock_key: server.lock_key,
+            labels: server.labels,
+            username: server.username,
+            password: None,
+            password_file: server.password_file,
+            password_env: server.password_env,
+            ca_certificate_file: server.ca_certificate_file,
+            certificate_sha256: server.certificate_sha256,
+            insecure: server.insecure,
+        }
+    }
+}
+
+/// What the Redfish backend was told, with the environment and all files read.
+pub(super) fn redfish_settings(input: RedfishInput, env: &Environment) -> Result<RedfishSettings, SettingsError> {
+    let variable = |name: &str| env.get(name).map(str::to_owned);
+    let at = |name: &str| vec!["redfish".to_owned(), name.to_owned()];
+    let inventory_file = input.inventory_file.or_else(|| variable("METAL_REDFISH_INVENTORY_FILE"));
+    let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
+    if let Some(path) = &inventory_file {
+        let listed = parse_inventory(&read_file(path, at("inventory_file"))?).map_err(|problem| {
+            SettingsError::Value { attribute: at("inventory_file"), problem: format!("{path}: {problem}") }
+        })?;
+        servers.extend(listed.into_iter().map(|(name, server)| (name, server.into())));
+    }
+    for (name, server) in input.servers {
+        if servers.insert(name.clone(), server).is_some() {
+            return Err(SettingsError::Value {
+                attribute: vec!["redfish".to_owned(), "servers".to_owned(), name.clone()],
+                problem: format!("server {name:?} is in the inventory file too; say it in one place"),
+            });
+        }
+    }
+    let common = Common {
+        username: input.username.or_else(|| variable("METAL_REDFISH_USERNAME")),
+        password: match input.password {
+            Some(password) => Some(password),
+            None => match input.password_file {
+                Some(path) => Some(read_password(&path, at("password_file"))?),
+                None => match (variable("METAL_REDFISH_PASSWORD"), variable("METAL_REDFISH_PASSWORD_FILE")) {
+                    (Some(password), _) => Some(SecretString::from(password)),
+                    (None, Some(path)) => Some(read_password(&path, at("password_file"))?),
+                    (None, None) => None,
+                },
+            },
+        },
+        trust: trust(
+            input.insecure,
+            None,
+            input.ca_certificate_file.or_else(|| variable("METAL_REDFISH_CA_CERTIFICATE_FILE")).as_deref(),
+            &at("ca_certificate_file"),
+        )?,
+    };
+    let authentication = match input.authentication.as_deref() {
+        None | Some("session") => Authentication::Session,
+        Some("basic") => Authentication::Basic,
+        Some(other) => {
+            return Err(SettingsError::Value {
+                attribute: at("authentication"),
+                problem: format!("{other:?} is not one of \"session\", \"basic\""),
+            });
+        }
+    };
+    let mut checked = BTreeMap::new();
+    for (name, server) in servers {
+        let server = server_settings(&name, server, &common, env)?;
+        checked.insert(name, server);
+    }
+    let mut settings = RedfishSettings { servers: checked, authentication, ..RedfishSettings::default() };
+    settings.request_timeout = input.request_timeout.unwrap_or(settings.request_timeout);
+    Ok(settings)
+}
+
+/// What is said once for all servers.
+struct Common {
+    username: Option<String>,
+    password: Option<SecretString>,
+    trust: Trust,
+}
+
+fn server_settings(
+    name: &str,
+    server: ServerInput,
+    common: &Common,
+    env: &Environment,
+) -> Result<ServerSettings, SettingsError> {
+    let at = |field: &str| vec!["redfish".to_owned(), "servers".to_owned(), name.to_owned(), field.to_owned()];
+    let wrong = |field: &str, problem: String| SettingsError::Value { attribute: at(field), problem };
+    if name.trim().is_empty() {
+        return Err(wrong("endpoint", "a server has an empty name".to_owned()));
+    }
+    let text = server.endpoint.ok_or_else(|| wrong("endpoint", format!("server {name:?} has no endpoint")))?;
+    let endpoint = url::Url::parse(&text)
+        .map_err(|error| wrong("endpoint", format!("the endpoint of server {name:?} is no URL: {error}")))?;
+    if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
+        return Err(wrong("endpoint", format!("the endpoint of server {name:?} must be an http or https address")));
+    }
+    if !endpoint.username().is_empty() || endpoint.password().is_some() {
+        return Err(wrong(
+            "endpoint",
+            format!("the endpoint of server {name:?} holds credentials; give username and password instead"),
+        ));
+    }
+    let username = server.username.or_else(|| common.username.clone());
+    let password = match (server.password, server.password_file, server.password_env) {
+        (Some(password), _, _) => Some(password),
+        (None, Some(path), _) => Some(read_password(&path, at("password_file"))?),
+        (None, None, Some(variable)) => match env.get(&variable) {
+            Some(password) => Some(SecretString::from(password)),
+            None => return Err(wrong("password_env", format!("server {name:?}: {variable} is not set"))),
+        },
+        (None, None, None) => common.password.clone(),
+    };
+    let (Some(username), Some(password)) = (username, password) else {
+        return Err(wrong(
+            "username",
+            format!(
+                "server {name:?} has no credentials; give username and password in redfish, or set METAL_REDFISH_USERNAME and \
+                 METAL_REDFISH_PASSWORD"
+            ),
+        ));
+    };
+    let own = trust(
+        server.insecure,
+        server.certificate_sha256.as_deref(),
+        server.ca_certificate_file.as_deref(),
+        &at("certificate_sha256"),
+    )?;
+    let trust = if own == Trust::System && server.insecure != Some(false) { common.trust.clone() } else { own };
+    Ok(ServerSettings {
+        endpoint,
+        system_id: server.system_id.filter(|id| !id.is_empty()),
+        lock_key: server.lock_key.filter(|key| !key.is_empty()),
+        labels: server.labels,
+        username,
+        password,
+        trust,
+    })
+}
+
+fn trust(
+    insecure: Option<bool>,
+    fingerprint: Option<&str>,
+    authority: Option<&str>,
+    at: &[String],
+) -> Result<Trust, SettingsError> {
+    let several =
+        [insecure == Some(true), fingerprint.is_some(), authority.is_some()].iter().filter(|given| **given).count();
+    if several > 1 {
+        return Err(SettingsError::Value {
+            attribute: at.to_vec(),
+            problem: "insecure, certificate_sha256 and ca_certificate_file exclude each other".to_owned(),
+        });
+    }
+    if let Some(text) = fingerprint {
+        return parse_fingerprint(text).map(Trust::Fingerprint).ok_or_else(|| SettingsError::Value {
+            attribute: at.to_vec(),
+            problem: "certificate_sha256 has 64 hexadecimal digits, with or without colons".to_owned(),
+        });
+    }
+    if let Some(path) = authority {
+        return Ok(Trust::Authority(read_file(path, at.to_vec())?));
+    }
+    Ok(if insecure == Some(true) { Trust::Anything } else { Trust::System })
 }
 
 /// Reads a file that the configuration names.
@@ -87,7 +262,4 @@ pub(super) fn read_file(path: &str, attribute: Vec<String>) -> Result<String, Se
 fn read_password(path: &str, attribute: Vec<String>) -> Result<SecretString, SettingsError> {
     let text = SecretString::from(read_file(path, attribute)?);
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
-}
-pub(super) fn redfish_settings(_i: RedfishInput, _e: &Environment) -> Result<RedfishSettings, SettingsError> {
-    todo!()
 }

@@ -64,10 +64,8 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
-    let backend = RedfishBackend::new(redfish, Arc::clone(&clock)).map_err(|problem| SettingsError::Value {
-        attribute: vec!["redfish".to_owned()],
-        problem: problem.to_string(),
-    })?;
+    let backend = RedfishBackend::new(redfish, &clock)
+        .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
     let (store, embedded) = store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
     if embedded && ci_job(env).is_some() {
         warnings.push(Warning {

@@ -18,7 +18,7 @@ pub(super) async fn open(
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    let path = path(url.or_else(|| env.get("METAL_COORDINATION_URL")), env)?;
+    let path = path(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
     match SqliteStore::open(&path, Arc::clone(&clock), SqliteOptions::default()).await {
         Ok(store) => Ok((Arc::new(store), true)),
         Err(error @ StoreError::Unavailable { .. }) if path.exists() => {
@@ -38,7 +38,7 @@ pub(super) async fn open(
     }
 }
 
-fn path(url: Option<&str>, env: &Environment) -> Result<PathBuf, SettingsError> {
+fn path(url: Option<&str>) -> Result<PathBuf, SettingsError> {
     let Some(url) = url else {
         return default_path().ok_or_else(|| SettingsError::Store {
             problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
@@ -65,10 +65,9 @@ mod tests {
 
     #[test]
     fn only_what_can_be_honoured_is_accepted() {
-        let env = Environment::default();
-        assert_eq!(path(Some("sqlite:///var/lib/x.sqlite"), &env).unwrap(), PathBuf::from("/var/lib/x.sqlite"));
+        assert_eq!(path(Some("sqlite:///var/lib/x.sqlite")).unwrap(), PathBuf::from("/var/lib/x.sqlite"));
         for bad in ["sqlite://x", "sqlite:///", "postgres://u:hunter2@db/metal", "x", "ftp://x"] {
-            let problem = path(Some(bad), &env).unwrap_err().to_string();
+            let problem = path(Some(bad)).unwrap_err().to_string();
             assert!(!problem.contains("hunter2"), "{problem}");
         }
     }

@@ -1,1 +1,109 @@
 //! Redfish BMCs, vendor neutral: what the BMC lists decides, never its vendor or generation.
+//!
+//! Protocol: DMTF DSP0266 (Redfish) and the schemas of DSP0268. One client, and at most one session, per BMC; systems
+//! behind one BMC share it.
+
+mod bmc;
+mod inventory;
+mod machine;
+mod message;
+mod settings;
+mod system;
+mod trust;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::clock::{Clock, within};
+
+use super::{Backend, BackendError, Machine};
+
+use bmc::Bmc;
+use machine::RedfishMachine;
+
+pub use inventory::{InventoryServer, parse_inventory};
+pub use settings::{Authentication, RedfishSettings, ServerSettings, Trust};
+pub use trust::parse_fingerprint;
+
+/// How long ending all sessions may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Servers behind BMCs that speak Redfish.
+#[derive(Debug)]
+pub struct RedfishBackend {
+    machines: BTreeMap<String, Arc<RedfishMachine>>,
+    bmcs: Vec<Arc<Bmc>>,
+}
+
+impl RedfishBackend {
+    /// A backend; asks nobody. The error names the server whose settings cannot be used.
+    pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+        let mut clients = HashMap::new();
+        let mut bmcs: Vec<(String, SecretString, Arc<Bmc>)> = Vec::new();
+        let mut machines = BTreeMap::new();
+        for (name, server) in settings.servers {
+            let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {
+                Clone::clone(made)
+            } else {
+                let made = trust::client(&server.trust, settings.request_timeout)
+                    .map_err(|problem| format!("server {name:?}: {problem}"))?;
+                clients.insert(server.trust.clone(), made.clone());
+                made
+            };
+            // One BMC is one address, one account, one way to trust it.
+            let identity = format!("{}|{}|{:?}", server.endpoint, server.username, server.trust);
+            let known = bmcs.iter().rev().find(|(known, password, _)| {
+                *known == identity && password.expose_secret() == server.password.expose_secret()
+            });
+            let bmc = if let Some((_, _, bmc)) = known {
+                Arc::clone(bmc)
+            } else {
+                let bmc = Arc::new(Bmc::new(
+                    server.endpoint,
+                    server.username,
+                    server.password.clone(),
+                    trusting,
+                    settings.request_timeout,
+                    settings.authentication,
+                    Arc::clone(clock),
+                ));
+                bmcs.push((identity, server.password, Arc::clone(&bmc)));
+                bmc
+            };
+            machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key)));
+        }
+        Ok(Self { machines, bmcs: bmcs.into_iter().map(|(_, _, bmc)| bmc).collect() })
+    }
+}
+
+#[async_trait]
+impl Backend for RedfishBackend {
+    fn servers(&self) -> Vec<String> {
+        self.machines.keys().cloned().collect()
+    }
+
+    fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        if let Some(machine) = self.machines.get(server) {
+            return Ok(Arc::clone(machine) as Arc<dyn Machine>);
+        }
+        let names: Vec<&str> = self.machines.keys().take(10).map(String::as_str).collect();
+        let more = self.machines.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let known = if names.is_empty() { "none".to_owned() } else { format!("{}{more}", names.join(", ")) };
+        Err(BackendError::UnknownServer { server: server.to_owned(), known })
+    }
+
+    async fn close(&self) {
+        let goodbyes = join_all(self.bmcs.iter().map(|bmc| bmc.log_out()));
+        if within(GOODBYE, goodbyes).await.is_none() {
+            tracing::debug!("not every session was ended in time; they end by themselves");
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! One BMC: requests, sessions, limits. Shared by every system behind it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio::sync::{RwLock, Semaphore};
+use url::Url;
+
+use crate::{
+    backend::BackendError,
+    clock::{Clock, within},
+};
+
+use super::{
+    message,
+    settings::Authentication,
+    trust::{Trusting, show_fingerprint},
+};
+
+/// The largest body that is read; a system has a few kilobytes.
+const LARGEST_BODY: usize = 4 << 20;
+/// Requests under way at once on one BMC; more choke small ones.
+const AT_ONCE: usize = 4;
+/// How often a read is tried again when the connection broke or the BMC asked to wait.
+const READ_TRIES: usize = 3;
+/// The longest wait that a BMC may ask for between two tries of a read.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// How the next request proves who asks.
+#[derive(Clone, Debug)]
+enum Proof {
+    Basic,
+    Session(Arc<SecretString>),
+}
+
+#[derive(Debug, Default)]
+struct Access {
+    session: Option<(Arc<SecretString>, String)>,
+    /// This BMC has no sessions, or has none left.
+    no_sessions: bool,
+    /// The credentials were refused: they are not tried again in this process.
+    refused: Option<String>,
+    /// Requests made so far.
+    requests: usize,
+}
+
+/// An answer that was read whole.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) body: Value,
+    pub(super) etag: Option<String>,
+}
+
+/// One BMC.
+#[derive(Debug)]
+pub(super) struct Bmc {
+    endpoint: Url,
+    username: String,
+    password: SecretString,
+    trusting: Trusting,
+    timeout: Duration,
+    authentication: Authentication,
+    clock: Arc<dyn Clock>,
+    access: RwLock<Access>,
+    places: Semaphore,
+    /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
+    down: Mutex<Option<(Duration, String)>>,
+}
+
+impl Bmc {
+    pub(super) fn new(
+        endpoint: Url,
+        username: String,
+        password: SecretString,
+        trusting: Trusting,
+        timeout: Duration,
+        authentication: Authentication,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            endpoint,
+            username,
+            password,
+            trusting,
+            timeout,
+            authentication,
+            clock,
+            access: RwLock::default(),
+            places: Semaphore::new(AT_ONCE),
+            down: Mutex::default(),
+        }
+    }
+
+    /// The address for people, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.endpoint.origin().ascii_serialization()
+    }
+
+    /// Host and port.
+    pub(super) fn authority(&self) -> String {
+        self.endpoint.authority().to_owned()
+    }
+
+    /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke or the BMC asked to
+    /// wait.
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, BackendError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let error = match self.request(&Method::GET, path, None, None).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let pause = match &error {
+                BackendError::ReplyLost { .. } => Duration::from_millis(50),
+                BackendError::Rejected { status: 503 | 429, retry_after, .. } => {
+                    retry_after.unwrap_or(Duration::from_millis(500))
+                }
+                _ => return Err(error),
+            };
+            if tried >= READ_TRIES || pause > LONGEST_PAUSE {
+                return Err(match error {
+                    // A read changes nothing, so there is nothing that may have been applied.
+                    BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
+                    other => other,
+                });
+            }
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    /// Sends a change, once.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+        etag: Option<&str>,
+    ) -> Result<Answer, BackendError> {
+        self.request(&method, path, Some(body), etag).await
+    }
+
+    async fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        etag: Option<&str>,
+    ) -> Result<Answer, BackendError> {
+        self.fail_if_down()?;
+        let _place = self.places.acquire().await;
+        self.fail_if_down()?;
+        let mut proof = self.proof().await?;
+        let mut renewed = false;
+        loop {
+            let result = self.send(method, path, body, etag, &proof).await;
+            let Err(BackendError::Unauthorized { message, .. }) = &result else { return result };
+            match &proof {
+                // The session ended; the BMC refused the request, so it may be sent again under a new one.
+                Proof::Session(token) if !renewed => {
+                    renewed = true;
+                    self.forget_session(token).await;
+                    proof = self.proof().await?;
+                }
+                Proof::Session(_) => return result,
+                Proof::Basic => {
+                    self.access.write().await.refused.get_or_insert_with(|| message.clone());
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// How the next request proves who asks. The first one to a BMC uses basic authentication, because a single read is
+    /// not worth a log-in and a log-out; a session is opened when more follow.
+    async fn proof(&self) -> Result<Proof, BackendError> {
+        let mut access = self.access.write().await;
+        if let Some(message) = &access.refused {
+            return Err(BackendError::Unauthorized { address: self.address(), message: message.clone() });
+        }
+        access.requests += 1;
+        if let Some((token, _)) = &access.session {
+            return Ok(Proof::Session(Arc::clone(token)));
+        }
+        if self.authentication == Authentication::Basic || access.no_sessions || access.requests == 1 {
+            return Ok(Proof::Basic);
+        }
+        // Others wait for this log-in: one is enough.
+        match self.log_in().await {
+            Ok((token, path)) => {
+                access.session = Some((Arc::clone(&token), path));
+                Ok(Proof::Session(token))
+            }
+            Err(BackendError::Unauthorized { address, message }) => {
+                access.refused = Some(message.clone());
+                Err(BackendError::Unauthorized { address, message })
+            }
+            // No session service, or no session left: it is never tried again, because that makes the latter worse.
+            Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
+                access.no_sessions = true;
+                Ok(Proof::Basic)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn log_in(&self) -> Result<(Arc<SecretString>, String), BackendError> {
+        const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+        let body = json!({ "UserName": self.username, "Password": self.password.expose_secret() });
+        let request = self.build(&Method::POST, SESSIONS)?.json(&body);
+        let response = self.deliver(&Method::POST, SESSIONS, request).await?;
+        let token = response.headers().get("X-Auth-Token").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let location =
+            response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let answer = self.read(&Method::POST, SESSIONS, response).await?;
+        let path = location.as_deref().and_then(|location| self.own_path(location));
+        let path = path.or_else(|| answer.body["@odata.id"].as_str().map(str::to_owned));
+        match (token, path) {
+            (Some(token), Some(path)) => Ok((Arc::new(SecretString::from(token)), path)),
+            _ => Err(self.protocol("the log-in was accepted without a token and an address of the session")),
+        }
+    }
+
+    async fn forget_session(&self, token: &Arc<SecretString>) {
+        let mut access = self.access.write().await;
+        if access.session.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, token)) {
+            access.session = None;
+        }
+    }
+
+    /// Ends the session, if there is one.
+    pub(super) async fn log_out(&self) {
+        let session = self.access.write().await.session.take();
+        if let Some((token, path)) = session {
+            let proof = Proof::Session(token);
+            if let Err(error) = self.send(&Method::DELETE, &path, None, None, &proof).await {
+                tracing::debug!(%error, "the session was not ended; it ends by itself");
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        etag: Option<&str>,
+        proof: &Proof,
+    ) -> Result<Answer, BackendError> {
+        let mut request = self.build(method, path)?;
+        request = match proof {
+            Proof::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
+            Proof::Session(token) => {
+                let mut value = header::HeaderValue::from_str(token.expose_secret())
+                    .map_err(|_| self.protocol("the session's token cannot be sent back"))?;
+                value.set_sensitive(true);
+                request.header("X-Auth-Token", value)
+            }
+        };
+        if let Some(etag) = etag {
+            request = request.header(header::IF_MATCH, etag);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = self.deliver(method, path, request).await?;
+        self.read(method, path, response).await
+    }
+
+    fn build(&self, method: &Method, path: &str) -> Result<RequestBuilder, BackendError> {
+        let url = self.endpoint.join(path).map_err(|_| self.protocol(&format!("{path:?} is no address")))?;
+        if url.origin() != self.endpoint.origin() {
+            return Err(self.protocol(&format!("{path:?} leads to another host; credentials are not sent there")));
+        }
+        Ok(self
+            .trusting
+            .client
+            .request(method.clone(), url)
+            .header("OData-Version", "4.0")
+            .header(header::ACCEPT, "application/json")
+            // Compression turns entity tags weak, which some BMCs then refuse.
+            .header(header::ACCEPT_ENCODING, "identity"))
+    }
+
+    async fn deliver(&self, method: &Method, path: &str, request: RequestBuilder) -> Result<Response, BackendError> {
+        match within(self.timeout, request.send()).await {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) => Err(self.undelivered(method, path, &error)),
+            None => {
+                let cause = format!("no answer within {}s", self.timeout.as_secs_f32());
+                if *method == Method::GET {
+                    self.is_down(&cause);
+                    return Err(BackendError::Unreachable { address: self.address(), cause });
+                }
+                Err(self.reply_lost(method, path, cause))
+            }
+        }
+    }
+
+    fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
+        let cause = plain(error);
+        if error.is_connect() {
+            if let Some(problem) = self.certificate_problem(&cause) {
+                return BackendError::Untrusted { address: self.address(), cause: problem };
+            }
+            self.is_down(&cause);
+            return BackendError::Unreachable { address: self.address(), cause };
+        }
+        self.reply_lost(method, path, cause)
+    }
+
+    fn certificate_problem(&self, cause: &str) -> Option<String> {
+        if !cause.contains("certificate") && !cause.contains("Certificate") {
+            return None;
+        }
+        let seen = *self.trusting.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(match seen {
+            Some(seen) => format!(
+                "the BMC presents another certificate than the pinned one; its SHA-256 is {}. If the certificate was \
+                 renewed, set certificate_sha256 to that",
+                show_fingerprint(&seen)
+            ),
+            None => format!(
+                "the BMC's certificate is not trusted ({cause}). Give the authority that signed it (ca_certificate_file) or \
+                 pin it (certificate_sha256)"
+            ),
+        })
+    }
+
+    async fn read(&self, method: &Method, path: &str, response: Response) -> Result<Answer, BackendError> {
+        let status = response.status();
+        let text = |name: header::HeaderName| {
+            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
+        let (etag, kind) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
+        let retry_after = text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let location = text(header::LOCATION);
+        let bytes = match within(self.timeout, self.body(method, path, response)).await {
+            Some(read) => read?,
+            None => return Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())),
+        };
+        if status.is_redirection() {
+            let to = location.and_then(|to| self.endpoint.join(&to).ok()).map(|to| to.origin().ascii_serialization());
+            return Err(self.protocol(&format!(
+                "{method} {path} was redirected to {}; redirects are not followed, so that credentials go nowhere else. Set \
+                 endpoint to the BMC's own address",
+                to.unwrap_or_else(|| "nowhere".to_owned())
+            )));
+        }
+        let parsed: Result<Value, _> =
+            if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Value::Null) } else { serde_json::from_slice(&bytes) };
+        if status.is_success() {
+            return match parsed {
+                Ok(body) => Ok(Answer { etag: etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned)), body }),
+                // The change was accepted; what else was said matters to nobody.
+                Err(_) if *method != Method::GET => Ok(Answer { body: Value::Null, etag }),
+                Err(_) if kind.contains("html") => {
+                    Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))
+                }
+                Err(error) => Err(self.protocol(&format!("the answer to {method} {path} is no JSON: {error}"))),
+            };
+        }
+        let (message, later) = match &parsed {
+            Ok(body) => message::read(body),
+            Err(_) if kind.contains("html") => ("a web page instead of Redfish".to_owned(), false),
+            Err(_) => ("an answer that is no JSON".to_owned(), false),
+        };
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(BackendError::Unauthorized { address: self.address(), message });
+        }
+        let transient = later
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
+            || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
+        Err(BackendError::Rejected {
+            address: self.address(),
+            request: format!("{method} {path}"),
+            status: status.as_u16(),
+            message,
+            retry_after,
+            transient,
+        })
+    }
+
+    async fn body(&self, method: &Method, path: &str, response: Response) -> Result<Vec<u8>, BackendError> {
+        let mut bytes = Vec::new();
+        let mut parts = response.bytes_stream();
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|error| self.reply_lost(method, path, plain(&error)))?;
+            if bytes.len() + part.len() > LARGEST_BODY {
+                return Err(
+                    self.protocol(&format!("the answer to {method} {path} is larger than {} MiB", LARGEST_BODY >> 20))
+                );
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+
+    /// The path of an address on this BMC; `None` when it is another host's.
+    fn own_path(&self, address: &str) -> Option<String> {
+        let url = self.endpoint.join(address).ok()?;
+        // Some BMCs name themselves by another name in Location; only the path counts.
+        Some(url.path().to_owned())
+    }
+
+    fn fail_if_down(&self) -> Result<(), BackendError> {
+        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        if down.as_ref().is_some_and(|(until, _)| self.clock.monotonic() >= *until) {
+            *down = None;
+        }
+        match &*down {
+            Some((_, cause)) => Err(BackendError::Unreachable { address: self.address(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait as long again.
+    fn is_down(&self, cause: &str) {
+        let until = self.clock.monotonic() + self.timeout.min(Duration::from_secs(2));
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, cause.to_owned()));
+    }
+
+    fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
+        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause }
+    }
+
+    pub(super) fn protocol(&self, what: &str) -> BackendError {
+        BackendError::Protocol { address: self.address(), what: what.to_owned() }
+    }
+
+    pub(super) fn unsupported(&self, what: &str) -> BackendError {
+        BackendError::Unsupported { address: self.address(), what: what.to_owned() }
+    }
+}
+
+/// The innermost cause of an error, without the address that reqwest adds.
+fn plain(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

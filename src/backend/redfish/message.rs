@@ -1,0 +1,68 @@
+//! A BMC's own words about a refusal: the extended information of an error body (DSP0266, "Error responses").
+
+use serde_json::Value;
+
+/// Message ids (without registry and version) after which the same request may be accepted later.
+const LATER: [&str; 7] = [
+    "UnableToModifyDuringSystemPOST",
+    "InvalidOperationForSystemState",
+    "ServiceTemporarilyUnavailable",
+    "ServiceInUnknownState",
+    "ResourceInUse",
+    "ServiceShuttingDown",
+    "SYS518",
+];
+
+/// The text of an error body, and whether it says that the request may be accepted later.
+pub(super) fn read(body: &Value) -> (String, bool) {
+    let error = &body["error"];
+    let mut parts = Vec::new();
+    let mut later = false;
+    for info in error["@Message.ExtendedInfo"].as_array().into_iter().flatten() {
+        let id = info["MessageId"].as_str().unwrap_or_default();
+        later |= LATER.contains(&id.rsplit('.').next().unwrap_or_default());
+        let mut text = String::new();
+        if let Some(message) = info["Message"].as_str() {
+            text.push_str(&format!("{message:?}"));
+        }
+        if !id.is_empty() {
+            text.push_str(&format!(" ({id})"));
+        }
+        if let Some(resolution) = info["Resolution"].as_str().filter(|text| !text.is_empty() && *text != "None") {
+            text.push_str(&format!(" {resolution}"));
+        }
+        if !text.is_empty() {
+            parts.push(text.trim().to_owned());
+        }
+    }
+    if parts.is_empty() {
+        let code = error["code"].as_str().unwrap_or_default();
+        later |= LATER.contains(&code.rsplit('.').next().unwrap_or_default());
+        match error["message"].as_str() {
+            Some(message) if !code.is_empty() => parts.push(format!("{message:?} ({code})")),
+            Some(message) => parts.push(format!("{message:?}")),
+            None => parts.push("no reason given".to_owned()),
+        }
+    }
+    (parts.join("; "), later)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_machines_own_words_are_kept() {
+        let body = json!({"error": {"code": "Base.1.8.GeneralError", "message": "See ExtendedInfo", "@Message.ExtendedInfo": [
+            {"MessageId": "iLO.2.14.UnableToModifyDuringSystemPOST", "Message": "Unable to modify during POST", "Resolution": "Wait for POST."}
+        ]}});
+        let (text, later) = read(&body);
+        assert_eq!(text, "\"Unable to modify during POST\" (iLO.2.14.UnableToModifyDuringSystemPOST) Wait for POST.");
+        assert!(later);
+        let (text, later) = read(&json!({"error": {"code": "Base.1.0.PropertyNotWritable", "message": "no"}}));
+        assert_eq!((text.as_str(), later), ("\"no\" (Base.1.0.PropertyNotWritable)", false));
+        assert_eq!(read(&json!([])).0, "no reason given");
+    }
+}

@@ -1,0 +1,195 @@
+//! Reading a `ComputerSystem` (DSP0268): what it is, what it can be told.
+
+use serde_json::Value;
+
+use crate::maintenance::machine::{BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType};
+
+/// UUIDs that makers ship on many machines at once; they tell nothing apart.
+const PLACEHOLDERS: [&str; 8] = [
+    "00000000-0000-0000-0000-000000000000",
+    "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    "03000200-0400-0500-0006-000700080009",
+    "00020003-0004-0005-0006-000700080009",
+    "12345678-1234-5678-90ab-cddeefaabbcc",
+    "12345678-1234-1234-1234-123456789012",
+    "01234567-89ab-cdef-0123-456789abcdef",
+    "11111111-2222-3333-4444-555555555555",
+];
+
+/// Serial numbers that stand for none.
+const NO_SERIAL: [&str; 7] =
+    ["", "none", "n/a", "default string", "to be filled by o.e.m.", "0123456789", "not specified"];
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(text).collect()
+}
+
+/// The system's UUID in lower case, if it tells machines apart.
+pub(super) fn uuid(system: &Value) -> Option<String> {
+    let uuid = system["UUID"].as_str()?.trim().to_ascii_lowercase();
+    let digits = uuid.chars().filter(char::is_ascii_hexdigit).count();
+    (digits == 32 && !PLACEHOLDERS.contains(&uuid.as_str())).then_some(uuid)
+}
+
+/// Maker and serial number in lower case, if both are real.
+pub(super) fn serial(system: &Value) -> Option<String> {
+    let real = |name: &str| {
+        let value = system[name].as_str()?.trim().to_ascii_lowercase();
+        (!NO_SERIAL.contains(&value.as_str())).then_some(value)
+    };
+    Some(format!("serial:{}/{}", real("Manufacturer")?, real("SerialNumber")?))
+}
+
+fn power(system: &Value) -> PowerState {
+    match system["PowerState"].as_str() {
+        Some("On") => PowerState::On,
+        Some("Off") => PowerState::Off,
+        Some("PoweringOn") => PowerState::PoweringOn,
+        Some("PoweringOff") => PowerState::PoweringOff,
+        Some("Paused") => PowerState::Paused,
+        _ => PowerState::Unknown,
+    }
+}
+
+/// Whether an object lists override properties of its own.
+pub(super) fn lists_override(object: &Value) -> bool {
+    let boot = &object["Boot"];
+    boot.get("BootSourceOverrideTarget").is_some() || boot.get("BootSourceOverrideEnabled").is_some()
+}
+
+/// Where the settings of this system are written, when it says so.
+pub(super) fn settings_path(system: &Value) -> Option<&str> {
+    system["@Redfish.Settings"]["SettingsObject"]["@odata.id"].as_str()
+}
+
+/// The override that an object lists.
+pub(super) fn boot_override(object: &Value) -> BootOverride {
+    let boot = &object["Boot"];
+    BootOverride {
+        enabled: text(&boot["BootSourceOverrideEnabled"]),
+        target: text(&boot["BootSourceOverrideTarget"]),
+        mode: text(&boot["BootSourceOverrideMode"]),
+        http_boot_uri: text(&boot["HttpBootUri"]).filter(|uri| !uri.is_empty()),
+    }
+}
+
+/// A system as one read shows it. `settings` is where the override lives, when that is another object.
+pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
+    let boot = settings.filter(|_| !lists_override(system)).unwrap_or(system);
+    MachineView {
+        power: power(system),
+        boot_progress: text(&system["BootProgress"]["LastState"]),
+        boot: lists_override(boot).then(|| boot_override(boot)),
+        health: text(&system["Status"]["Health"]),
+        description: MachineDescription {
+            manufacturer: text(&system["Manufacturer"]),
+            model: text(&system["Model"]),
+            serial_number: text(&system["SerialNumber"]),
+            host_name: text(&system["HostName"]).filter(|name| !name.is_empty()),
+        },
+    }
+}
+
+/// The reset action's description: its target, its values when they are listed, and where else they are.
+pub(super) struct ResetAction<'a> {
+    pub(super) target: Option<&'a str>,
+    pub(super) values: Option<Vec<String>>,
+    pub(super) action_info: Option<&'a str>,
+}
+
+pub(super) fn reset_action(system: &Value) -> ResetAction<'_> {
+    let action = &system["Actions"]["#ComputerSystem.Reset"];
+    let values = &action["ResetType@Redfish.AllowableValues"];
+    ResetAction {
+        target: action["target"].as_str(),
+        values: values.is_array().then(|| texts(values)),
+        action_info: action["@Redfish.ActionInfo"].as_str(),
+    }
+}
+
+/// The values of `ResetType` in an `ActionInfo`.
+pub(super) fn action_info_values(info: &Value) -> Vec<String> {
+    info["Parameters"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|parameter| parameter["Name"] == "ResetType")
+        .flat_map(|parameter| texts(&parameter["AllowableValues"]))
+        .collect()
+}
+
+/// The power changes that a list of values means.
+pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
+    values
+        .iter()
+        .filter_map(|value| {
+            Some(match value.as_str() {
+                // Some machines only know the forced word for switching on.
+                "On" | "ForceOn" => ResetType::On,
+                "GracefulShutdown" => ResetType::GracefulShutdown,
+                "ForceOff" => ResetType::ForceOff,
+                "GracefulRestart" => ResetType::GracefulRestart,
+                "ForceRestart" => ResetType::ForceRestart,
+                "PowerCycle" => ResetType::PowerCycle,
+                "Nmi" => ResetType::Nmi,
+                _ => return None,
+            })
+        })
+        .collect()
+}
+
+/// What can be told about boot by the object that lists the override.
+pub(super) fn boot_capabilities(object: &Value, capabilities: &mut Capabilities) {
+    let boot = &object["Boot"];
+    if !lists_override(object) {
+        return;
+    }
+    let listed = |name: &str| texts(&boot[format!("{name}@Redfish.AllowableValues")]);
+    capabilities.boot_targets = listed("BootSourceOverrideTarget");
+    if capabilities.boot_targets.is_empty() {
+        // Not listed: what every machine with an override knows (DSP0268, BootSource).
+        capabilities.boot_targets = ["None", "Pxe", "Cd", "Hdd"].map(str::to_owned).to_vec();
+        if boot.get("HttpBootUri").is_some() {
+            capabilities.boot_targets.push("UefiHttp".to_owned());
+        }
+    }
+    capabilities.boot_enabled = listed("BootSourceOverrideEnabled");
+    capabilities.boot_modes = listed("BootSourceOverrideMode");
+    capabilities.http_boot_uri = boot.get("HttpBootUri").is_some();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_uuid_that_tells_machines_apart_is_an_identity() {
+        let found = |value: &str| uuid(&json!({ "UUID": value }));
+        assert_eq!(
+            found("4C4C4544-0044-4D10-8052-B4C04F395931").as_deref(),
+            Some("4c4c4544-0044-4d10-8052-b4c04f395931")
+        );
+        for placeholder in PLACEHOLDERS {
+            assert_eq!(found(placeholder), None, "{placeholder}");
+        }
+        assert_eq!(found("N/A"), None);
+        assert_eq!(uuid(&json!({})), None);
+        let both = json!({"Manufacturer": "ACME ", "SerialNumber": "X1"});
+        assert_eq!(serial(&both).as_deref(), Some("serial:acme/x1"));
+        assert_eq!(serial(&json!({"Manufacturer": "ACME", "SerialNumber": "Default string"})), None);
+    }
+
+    #[test]
+    fn the_override_is_read_where_it_is_listed() {
+        let system = json!({"PowerState": "On", "Boot": {"BootOrder": []}});
+        let settings = json!({"Boot": {"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once"}});
+        assert_eq!(view(&system, None).boot, None);
+        assert_eq!(view(&system, Some(&settings)).boot.unwrap().target.as_deref(), Some("Pxe"));
+    }
+}

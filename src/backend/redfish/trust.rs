@@ -1,0 +1,132 @@
+//! TLS clients for each way to judge a certificate.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use reqwest::{Client, redirect::Policy};
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use sha2::{Digest, Sha256};
+
+use super::settings::Trust;
+
+/// Accepts exactly one certificate, and remembers which other one it saw.
+#[derive(Debug)]
+struct Pinned {
+    expected: [u8; 32],
+    seen: Arc<Mutex<Option<[u8; 32]>>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let seen: [u8; 32] = Sha256::digest(end_entity.as_ref()).into();
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        if seen == self.expected {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    // The fingerprint says who it is; the signature proves that it is really there.
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client and, where a fingerprint decides, the one that was seen last.
+#[derive(Clone, Debug)]
+pub(super) struct Trusting {
+    pub(super) client: Client,
+    pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
+}
+
+/// A client that judges certificates as told and follows no redirect: credentials go nowhere else.
+pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
+    let seen = Arc::default();
+    let builder = Client::builder()
+        .connect_timeout(timeout)
+        .redirect(Policy::none())
+        .retry(reqwest::retry::never())
+        .pool_max_idle_per_host(4)
+        .tcp_keepalive(None)
+        .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
+    let builder = match trust {
+        Trust::System => builder,
+        Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
+        Trust::Authority(pem) => {
+            let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+                .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
+            if certificates.is_empty() {
+                return Err("the CA certificate file holds no certificate".to_owned());
+            }
+            builder.tls_certs_only(certificates)
+        }
+        Trust::Fingerprint(expected) => {
+            let provider = CryptoProvider::get_default()
+                .cloned()
+                .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+            let verifier = Pinned { expected: *expected, seen: Arc::clone(&seen), provider: Arc::clone(&provider) };
+            let config = rustls::ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .map_err(|error| error.to_string())?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verifier))
+                .with_no_client_auth();
+            builder.tls_backend_preconfigured(config)
+        }
+    };
+    let client = builder.build().map_err(|error| format!("no TLS client: {error}"))?;
+    Ok(Trusting { client, seen })
+}
+
+/// Reads a fingerprint: 64 hexadecimal digits, with or without colons.
+#[must_use]
+pub fn parse_fingerprint(text: &str) -> Option<[u8; 32]> {
+    let digits: String = text.chars().filter(|c| *c != ':').collect();
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (n, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// A fingerprint as it is written in a configuration.
+pub(super) fn show_fingerprint(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
