@@ -3,6 +3,10 @@
 
 mod bench;
 mod conformance;
+#[cfg(unix)]
+mod file;
+#[cfg(unix)]
+mod processes;
 mod records;
 
 conforms!(memory, crate::bench::Bench::memory());
