@@ -1,0 +1,170 @@
+//! What a case gets: a store to open as often as it likes, and the clock of that store.
+
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use terraform_provider_metal::{
+    clock::{Clock, SystemClock},
+    maintenance::{
+        ids::{Generation, LockKey, Uid},
+        lock::{Leases, Refusal, Request, ServerLock},
+        queue::{Turn, turn},
+        state::{Ending, Phase},
+    },
+    store::{MemoryStore, SqliteOptions, SqliteStore, Store, StoreError},
+};
+
+use crate::records::{AGING, TTL};
+
+/// The time of a store stands still until a test moves it; waiting takes real time.
+#[derive(Debug)]
+pub struct HandClock {
+    seconds: AtomicI64,
+    real: SystemClock,
+}
+
+impl HandClock {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { seconds: AtomicI64::new(1_800_000_000), real: SystemClock::default() })
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.seconds.fetch_add(i64::try_from(time.as_secs()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.seconds.load(Ordering::SeqCst)).unwrap() + SignedDuration::from_nanos(120_000_001)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.real.monotonic()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration).await;
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
+
+pub struct Bench {
+    pub clock: Arc<HandClock>,
+    open: Box<dyn Fn() -> Opening + Send + Sync>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Bench {
+    /// One more handle on the same store, as another process would have it.
+    pub async fn open(&self) -> Arc<dyn Store> {
+        (self.open)().await
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn memory() -> Self {
+        let clock = HandClock::new();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+        let open = move || -> Opening {
+            let store = store.clone();
+            Box::pin(async move { store })
+        };
+        Self { clock, open: Box::new(open), _folder: None }
+    }
+
+    pub fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path: PathBuf = folder.path().join("coordination.sqlite");
+        let clock = HandClock::new();
+        let of_store = clock.clone();
+        let open = move || -> Opening {
+            let (path, clock) = (path.clone(), of_store.clone());
+            Box::pin(async move { Arc::new(sqlite(&path, clock).await.unwrap()) as Arc<dyn Store> })
+        };
+        Self { clock, open: Box::new(open), _folder: Some(folder) }
+    }
+}
+
+pub async fn sqlite(path: &Path, clock: Arc<HandClock>) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(path, clock, SqliteOptions::default()).await
+}
+
+/// Applies a transition and returns what it said.
+pub async fn apply<T: Send>(
+    store: &dyn Store,
+    key: &LockKey,
+    mut change: impl FnMut(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal> + Send,
+) -> Result<T, StoreError> {
+    let mut said = None;
+    store
+        .transact(key, &mut |lock, leases, now| {
+            said = Some(change(lock, leases, now)?);
+            Ok(())
+        })
+        .await?;
+    Ok(said.unwrap())
+}
+
+/// Makes a lease, asks for a place and attaches to it.
+pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Result<(Uid, Generation), StoreError> {
+    store.renew(&request.runner, TTL).await?;
+    apply(store, key, |lock, leases, now| {
+        let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
+        let generation = lock.attach(&uid, request.runner.clone(), leases, now)?;
+        Ok((uid, generation))
+    })
+    .await
+}
+
+/// Takes the slot if it is this record's turn.
+pub async fn try_admit(
+    store: &dyn Store,
+    key: &LockKey,
+    uid: &Uid,
+    generation: Generation,
+) -> Result<bool, StoreError> {
+    apply(store, key, |lock, leases, now| {
+        if turn(lock, leases, uid, AGING, now) != Turn::Yours {
+            return Ok(false);
+        }
+        lock.admit(uid, generation, Phase::InMaintenance { since: now }, now)?;
+        Ok(true)
+    })
+    .await
+}
+
+pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Generation) -> Result<(), StoreError> {
+    apply(store, key, |lock, _, now| {
+        lock.finish(uid, generation, &Phase::Completed { at: now, ending: Ending::Completed }, now)
+    })
+    .await
+}
+
+/// A held server: joined and admitted.
+pub async fn hold(store: &dyn Store, key: &LockKey, request: &Request) -> (Uid, Generation) {
+    let (uid, generation) = join(store, key, request).await.unwrap();
+    assert!(try_admit(store, key, &uid, generation).await.unwrap(), "{} has to wait", request.id);
+    (uid, generation)
+}
+
+/// What did not happen until now does not happen.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(done) = tokio::time::timeout(Duration::from_secs(20), future).await else {
+        panic!("{what} did not happen within 20 s");
+    };
+    done
+}

@@ -1,0 +1,570 @@
+//! What every store keeps. A new store passes it by one line in `main.rs`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use terraform_provider_metal::{
+    maintenance::{
+        ids::{LockKey, Uid},
+        lock::{Enqueued, Leases, Refusal, Request, ServerLock},
+        queue::{Turn, turn, waiting},
+        spec::{Kind, Spec},
+        state::{Ending, Phase},
+    },
+    store::{Found, StoreError},
+};
+
+use crate::{
+    bench::{Bench, apply, finish, hold, join, soon, try_admit},
+    records::{AGING, HOLD_PLACE, TTL, id, key, request, runner, spec},
+};
+
+/// Every case, run against one kind of store.
+#[macro_export]
+macro_rules! conforms {
+    ($store:ident, $bench:expr) => {
+        $crate::conforms! { $store, $bench,
+            a_key_nobody_asked_for_is_empty
+            what_one_handle_wrote_the_other_reads_unchanged
+            a_request_that_comes_back_finds_its_record
+            a_name_is_refused_to_another_owner_or_wish
+            a_name_in_use_is_refused_until_its_process_is_gone
+            a_name_is_active_for_one_key_only
+            a_name_may_end_and_begin_in_one_transition
+            generation_and_tickets_outlive_the_record_and_the_handle
+            the_queue_is_ordered_by_priority_then_ticket_then_age
+            an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped
+            a_place_kept_on_purpose_outlives_its_process
+            who_was_replaced_is_refused
+            the_end_of_a_hold_frees_the_slot_and_ends_what_acted_under_it
+            a_withdrawn_request_leaves_no_record
+            a_name_finds_the_active_record_else_the_last_one
+            an_incarnation_is_found_active_and_ended
+            the_whole_queue_is_one_sorted_read
+            a_server_stays_bound_to_its_first_key
+            leases_end_on_the_clock_of_the_store
+            the_audit_is_in_order_and_limited_to_the_newest
+            changes_of_another_handle_wake_and_heartbeats_do_not
+            a_change_right_after_watching_began_is_not_lost
+            hundreds_of_watchers_wake_and_see_the_change
+            a_refused_transition_changes_nothing
+            concurrent_transactions_never_admit_two
+            a_key_may_hold_any_text
+        }
+    };
+    ($store:ident, $bench:expr, $($case:ident)+) => {
+        mod $store {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    $crate::conformance::$case(&$bench).await;
+                }
+            )+
+        }
+    };
+}
+
+pub async fn a_key_nobody_asked_for_is_empty(bench: &Bench) {
+    let store = bench.open().await;
+    let view = store.view(&key("k")).await.unwrap();
+    assert_eq!((view.lock.key.clone(), view.now), (key("k"), bench.now()));
+    assert_eq!((view.lock.generation, view.lock.last_ticket, view.lock.active.len()), (0, 0, 0));
+    assert!(view.lock.slot.is_none() && view.leases.0.is_empty());
+    assert_eq!(store.view_all().await.unwrap(), []);
+    assert_eq!(store.find(&id("a")).await.unwrap(), None);
+    assert_eq!(store.find_uid(&Uid("u".into())).await.unwrap(), None);
+    assert_eq!(store.audit(&id("a"), 10).await.unwrap(), []);
+    assert_eq!(store.binding("node-1").await.unwrap(), None);
+    let again = bench.open().await;
+    assert_eq!(store.id(), again.id());
+    assert!(!store.id().is_empty());
+}
+
+pub async fn what_one_handle_wrote_the_other_reads_unchanged(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let mut wish = request("a", 1);
+    wish.spec.reason = Some("quotes ' \" and \u{1F512}; DROP TABLE locks;--".into());
+    wish.spec.expires_after = Some(Duration::from_nanos(1_234_567_891));
+    wish.spec.triggers = [("β".to_owned(), "\u{0}\n".to_owned())].into();
+    let (uid, generation) = hold(&*one, &key("k"), &wish).await;
+    apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, generation, |record| record.booted = true)).await.unwrap();
+    let (mine, theirs) = (one.view(&key("k")).await.unwrap(), two.view(&key("k")).await.unwrap());
+    assert_eq!(mine, theirs);
+    assert_eq!(theirs.lock.active[0].spec, wish.spec);
+    assert_eq!(theirs.leases.0.len(), 1);
+    assert!(theirs.lock.finished.is_empty() && theirs.lock.events.is_empty());
+    assert_eq!(two.view_all().await.unwrap(), [theirs]);
+    // What the writer remembers is what it would read.
+    let third = bench.open().await;
+    assert_eq!(third.view(&key("k")).await.unwrap(), mine);
+}
+
+pub async fn a_request_that_comes_back_finds_its_record(bench: &Bench) {
+    let store = bench.open().await;
+    let first = request("a", 1);
+    let ask = |wish: Request| {
+        let store = store.clone();
+        async move { apply(&*store, &key("k"), |lock, leases, now| lock.enqueue(wish.clone(), leases, now)).await }
+    };
+    assert_eq!(ask(first.clone()).await.unwrap(), Enqueued::New(first.uid.clone()));
+    assert_eq!(ask(request("a", 2)).await.unwrap(), Enqueued::Adopted(first.uid.clone()));
+    let view = store.view(&key("k")).await.unwrap();
+    assert_eq!((view.lock.active.len(), view.lock.last_ticket), (1, 1));
+    assert_eq!(view.lock.active[0].requester, runner(2));
+}
+
+pub async fn a_name_is_refused_to_another_owner_or_wish(bench: &Bench) {
+    let store = bench.open().await;
+    join(&*store, &key("k"), &request("a", 1)).await.unwrap();
+    let other_owner = Request { owner: "rivals".into(), ..request("a", 2) };
+    let refused = join(&*store, &key("k"), &other_owner).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::OtherOwner { .. })), "{refused}");
+    let other_wish = Request { spec: Spec { priority: 7, ..spec() }, ..request("a", 2) };
+    let refused = join(&*store, &key("k"), &other_wish).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::OtherSpec { .. })), "{refused}");
+}
+
+pub async fn a_name_in_use_is_refused_until_its_process_is_gone(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, first) = join(&*store, &key("k"), &request("a", 1)).await.unwrap();
+    let refused = join(&*store, &key("k"), &request("a", 2)).await.unwrap_err();
+    let StoreError::Refused(Refusal::InUse { by, until, .. }) = refused else { panic!("{refused}") };
+    assert_eq!((by.pid, until), (1, bench.now() + TTL));
+    bench.clock.pass(TTL);
+    let (same, second) = join(&*store, &key("k"), &request("a", 2)).await.unwrap();
+    assert_eq!(same, uid);
+    assert!(second > first);
+    store.resign(&runner(2).id).await.unwrap();
+    join(&*store, &key("k"), &request("a", 3)).await.unwrap();
+}
+
+pub async fn a_name_is_active_for_one_key_only(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (uid, generation) = join(&*one, &key("k1"), &request("a", 1)).await.unwrap();
+    let before = two.view(&key("k2")).await.unwrap();
+    let refused = join(&*two, &key("k2"), &request("a", 2)).await.unwrap_err();
+    assert_eq!(refused, StoreError::NameTaken { id: id("a"), key: key("k1") });
+    assert_eq!(two.view(&key("k2")).await.unwrap().lock, before.lock);
+    assert_eq!(two.audit(&id("a"), 10).await.unwrap().len(), 1);
+    // Over, it may be used for another server.
+    finish(&*one, &key("k1"), &uid, generation).await.unwrap();
+    join(&*two, &key("k2"), &request("a", 2)).await.unwrap();
+}
+
+pub async fn a_name_may_end_and_begin_in_one_transition(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    let next = request("a", 2);
+    apply(&*store, &key("k"), |lock, leases, now| {
+        lock.finish(&uid, generation, &Phase::Failed { at: now, cause: "disk".into() }, now)?;
+        lock.enqueue(next.clone(), leases, now)
+    })
+    .await
+    .unwrap();
+    let Some(Found::Active(record)) = store.find(&id("a")).await.unwrap() else { panic!("not active") };
+    assert_eq!(record.uid, next.uid);
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Past(_))));
+}
+
+pub async fn generation_and_tickets_outlive_the_record_and_the_handle(bench: &Bench) {
+    let mut last = (0, 0);
+    for n in 1..=4 {
+        let store = bench.open().await;
+        let (uid, generation) = hold(&*store, &key("k"), &request("a", n)).await;
+        let ticket = store.view(&key("k")).await.unwrap().lock.active[0].ticket_number;
+        assert!((generation, ticket) > last && ticket > last.1, "{generation}, {ticket} after {last:?}");
+        last = (generation, ticket);
+        finish(&*store, &key("k"), &uid, generation).await.unwrap();
+        assert_eq!(store.view(&key("k")).await.unwrap().lock.generation, generation);
+    }
+    assert!(bench.open().await.view_all().await.unwrap().is_empty());
+}
+
+pub async fn the_queue_is_ordered_by_priority_then_ticket_then_age(bench: &Bench) {
+    let store = bench.open().await;
+    let (holder, generation) = hold(&*store, &key("k"), &request("holder", 1)).await;
+    let wish = |name: &str, n, priority| Request { spec: Spec { priority, ..spec() }, ..request(name, n) };
+    let mut joined = Vec::new();
+    for (name, n, priority) in [("old", 2, 0), ("first", 3, 1), ("second", 4, 1)] {
+        joined.push(join(&*store, &key("k"), &wish(name, n, priority)).await.unwrap());
+    }
+    bench.clock.pass(AGING * 3);
+    joined.push(join(&*store, &key("k"), &wish("young", 5, 3)).await.unwrap());
+    for n in 2..=5 {
+        store.renew(&runner(n), TTL).await.unwrap();
+    }
+    let view = store.view(&key("k")).await.unwrap();
+    let names: Vec<_> = waiting(&view.lock, AGING, view.now).iter().map(|record| record.id.name()).collect();
+    assert_eq!(names, ["first", "second", "old", "young"]);
+    finish(&*store, &key("k"), &holder, generation).await.unwrap();
+    for (uid, generation) in [&joined[1], &joined[2], &joined[0], &joined[3]] {
+        for (other, theirs) in joined.iter().filter(|(other, _)| other != uid) {
+            let admitted = try_admit(&*store, &key("k"), other, *theirs).await;
+            assert!(!admitted.unwrap_or(false), "{other} before {uid}");
+        }
+        assert!(try_admit(&*store, &key("k"), uid, *generation).await.unwrap());
+        finish(&*store, &key("k"), uid, *generation).await.unwrap();
+    }
+}
+
+pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &Bench) {
+    let store = bench.open().await;
+    let (away, _) = join(&*store, &key("k"), &request("away", 1)).await.unwrap();
+    bench.clock.pass(TTL);
+    let (here, generation) = join(&*store, &key("k"), &request("here", 2)).await.unwrap();
+    let drop_absent = async || {
+        let change = |lock: &mut ServerLock, leases: &Leases, now| {
+            lock.drop_absent(leases, now);
+            Ok(lock.active.len())
+        };
+        apply(&*store, &key("k"), change).await
+    };
+    assert_eq!(drop_absent().await.unwrap(), 2);
+    assert!(try_admit(&*store, &key("k"), &here, generation).await.unwrap());
+    // It comes back in time and still is the first.
+    bench.clock.pass(HOLD_PLACE - Duration::from_secs(1));
+    assert_eq!(drop_absent().await.unwrap(), 2);
+    let (again, _) = join(&*store, &key("k"), &request("away", 3)).await.unwrap();
+    assert_eq!(again, away);
+    let ticket = |view: &terraform_provider_metal::store::LockView, uid| view.lock.get(uid).unwrap().ticket_number;
+    let view = store.view(&key("k")).await.unwrap();
+    assert!(ticket(&view, &away) < ticket(&view, &here));
+    // It does not come back: its place is given up, and its name is free.
+    store.resign(&runner(3).id).await.unwrap();
+    bench.clock.pass(HOLD_PLACE);
+    assert_eq!(drop_absent().await.unwrap(), 1);
+    assert_eq!(store.find(&id("away")).await.unwrap(), None);
+    let last = store.audit(&id("away"), 1).await.unwrap().remove(0);
+    assert_eq!(last.what, "dropped");
+}
+
+pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, _) = join(&*store, &key("k"), &Request { keeps_place: true, ..request("a", 1) }).await.unwrap();
+    bench.clock.pass(HOLD_PLACE * 100);
+    apply(&*store, &key("k"), |lock, leases, now| {
+        lock.drop_absent(leases, now);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Active(_))));
+}
+
+pub async fn who_was_replaced_is_refused(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (uid, old) = hold(&*one, &key("k"), &request("a", 1)).await;
+    bench.clock.pass(TTL);
+    let (_, new) = join(&*two, &key("k"), &request("a", 2)).await.unwrap();
+    let fenced = StoreError::Refused(Refusal::Fenced { ours: old, current: new });
+    let update = apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, old, |record| record.booted = true)).await;
+    assert_eq!(update.unwrap_err(), fenced);
+    assert_eq!(finish(&*one, &key("k"), &uid, old).await.unwrap_err(), fenced);
+    let detach = apply(&*one, &key("k"), |lock, _, now| lock.detach(&uid, old, now)).await;
+    assert_eq!(detach.unwrap_err(), fenced);
+    // Also when its lease comes back to life.
+    one.renew(&runner(1), TTL).await.unwrap();
+    let view = one.view(&key("k")).await.unwrap();
+    assert!(!view.lock.may_act(&uid, old, &view.leases, view.now));
+    assert!(view.lock.may_act(&uid, new, &view.leases, view.now));
+    assert!(!view.lock.active[0].booted);
+}
+
+pub async fn the_end_of_a_hold_frees_the_slot_and_ends_what_acted_under_it(bench: &Bench) {
+    let store = bench.open().await;
+    let (parent, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
+    let boot = Spec { kind: Kind::BootConfiguration, parent: Some(parent.clone()), ..spec() };
+    let (child, _) = join(&*store, &key("k"), &Request { spec: boot, ..request("boot", 2) }).await.unwrap();
+    let (next, theirs) = join(&*store, &key("k"), &request("next", 3)).await.unwrap();
+    assert!(!try_admit(&*store, &key("k"), &next, theirs).await.unwrap());
+    finish(&*store, &key("k"), &parent, generation).await.unwrap();
+    let Some(Found::Past(ended)) = store.find_uid(&child).await.unwrap() else { panic!("still active") };
+    assert!(matches!(ended.phase, Phase::Completed { ending: Ending::CompletedBy(_), .. }));
+    assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
+    assert!(try_admit(&*store, &key("k"), &next, theirs).await.unwrap());
+}
+
+pub async fn a_withdrawn_request_leaves_no_record(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, generation) = join(&*store, &key("k"), &request("a", 1)).await.unwrap();
+    apply(&*store, &key("k"), |lock, _, now| lock.withdraw(&uid, generation, now)).await.unwrap();
+    assert_eq!(store.find(&id("a")).await.unwrap(), None);
+    assert_eq!(store.find_uid(&uid).await.unwrap(), None);
+    assert!(bench.open().await.view_all().await.unwrap().is_empty());
+    join(&*store, &key("other"), &request("a", 1)).await.unwrap();
+}
+
+pub async fn a_name_finds_the_active_record_else_the_last_one(bench: &Bench) {
+    let store = bench.open().await;
+    let mut last = None;
+    for n in 1..=3 {
+        // On several keys: the history of a name is not tied to one server.
+        let (uid, generation) = hold(&*store, &key(&format!("k{}", n % 2)), &request("a", n)).await;
+        let found = store.find(&id("a")).await.unwrap();
+        assert_eq!(found.as_ref().map(|found| &found.record().uid), Some(&uid));
+        assert!(matches!(found, Some(Found::Active(_))));
+        finish(&*store, &key(&format!("k{}", n % 2)), &uid, generation).await.unwrap();
+        last = Some(uid);
+    }
+    let Some(Found::Past(record)) = store.find(&id("a")).await.unwrap() else { panic!("not in the history") };
+    assert_eq!(Some(record.uid), last);
+    assert!(record.attachment.is_none() && record.phase.is_over());
+}
+
+pub async fn an_incarnation_is_found_active_and_ended(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (first, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(Found::Active(_))));
+    finish(&*one, &key("k"), &first, generation).await.unwrap();
+    let (second, _) = hold(&*one, &key("k"), &request("a", 1)).await;
+    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(Found::Past(record)) if record.uid == first));
+    assert!(matches!(two.find_uid(&second).await.unwrap(), Some(Found::Active(record)) if record.uid == second));
+}
+
+pub async fn the_whole_queue_is_one_sorted_read(bench: &Bench) {
+    let store = bench.open().await;
+    for (n, name) in ["m", "z", "a"].into_iter().enumerate() {
+        let n = u32::try_from(n).unwrap();
+        hold(&*store, &key(name), &request(&format!("{name}-holds"), n)).await;
+        join(&*store, &key(name), &request(&format!("{name}-waits"), 10 + n)).await.unwrap();
+    }
+    let (uid, generation) = hold(&*store, &key("over"), &request("over", 9)).await;
+    finish(&*store, &key("over"), &uid, generation).await.unwrap();
+    let all = bench.open().await.view_all().await.unwrap();
+    let keys: Vec<_> = all.iter().map(|view| view.lock.key.0.as_str()).collect();
+    assert_eq!(keys, ["a", "m", "z"]);
+    for view in all {
+        assert_eq!(view.leases.0.len(), 2, "each has the leases of its own and no others");
+        assert_eq!(store.view(&view.lock.key).await.unwrap(), view);
+    }
+}
+
+pub async fn a_server_stays_bound_to_its_first_key(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let name = "redfish:node'1 \u{1F5A5}";
+    one.bind(name, &key("k1"), false).await.unwrap();
+    two.bind(name, &key("k1"), false).await.unwrap();
+    let refused = two.bind(name, &key("k2"), false).await.unwrap_err();
+    let expected = StoreError::OtherIdentity { server: name.into(), bound: key("k1"), found: key("k2") };
+    assert_eq!(refused, expected);
+    assert_eq!(one.binding(name).await.unwrap(), Some(key("k1")));
+    two.bind(name, &key("k2"), true).await.unwrap();
+    assert_eq!(one.binding(name).await.unwrap(), Some(key("k2")));
+    one.bind("node-2", &key("k2"), false).await.unwrap();
+
+    let racers = (0..8).map(|n| {
+        let store = if n % 2 == 0 { one.clone() } else { two.clone() };
+        tokio::spawn(async move { store.bind("contended", &key(&format!("k{n}")), false).await.is_ok() })
+    });
+    let won = futures_util::future::join_all(racers).await.into_iter().filter(|won| *won.as_ref().unwrap()).count();
+    assert_eq!(won, 1);
+}
+
+pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    let acts = async || {
+        let view = two.view(&key("k")).await.unwrap();
+        view.lock.may_act(&uid, generation, &view.leases, view.now)
+    };
+    assert!(acts().await);
+    bench.clock.pass(TTL - Duration::from_secs(1));
+    assert!(acts().await);
+    one.renew(&runner(1), TTL).await.unwrap();
+    bench.clock.pass(TTL - Duration::from_secs(1));
+    assert!(acts().await);
+    bench.clock.pass(Duration::from_secs(1));
+    assert!(!acts().await);
+    // The end of a lease is remembered: how long somebody has been away counts from it.
+    let until = two.view(&key("k")).await.unwrap().leases.0[&runner(1).id];
+    assert_eq!(until, bench.now());
+    bench.clock.pass(TTL);
+    one.resign(&runner(1).id).await.unwrap();
+    assert_eq!(two.view(&key("k")).await.unwrap().leases.0[&runner(1).id], until, "it ended before");
+    one.renew(&runner(1), TTL).await.unwrap();
+    assert!(acts().await);
+    one.resign(&runner(1).id).await.unwrap();
+    assert!(!acts().await);
+    // Still held: silence is not release.
+    assert!(two.view(&key("k")).await.unwrap().lock.slot.is_some());
+    one.resign(&runner(99).id).await.unwrap();
+}
+
+pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    bench.clock.pass(TTL);
+    join(&*store, &key("k"), &request("b", 2)).await.unwrap();
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+    let words = |events: Vec<terraform_provider_metal::maintenance::lock::AuditEvent>| -> Vec<String> {
+        events.into_iter().map(|event| event.what).collect()
+    };
+    let all = bench.open().await.audit(&id("a"), 100).await.unwrap();
+    assert_eq!((all[0].uid.clone(), all[2].at, all[2].generation), (uid, bench.now(), generation));
+    assert_eq!(words(all), ["enqueued", "admitted", "released"]);
+    assert_eq!(words(store.audit(&id("a"), 2).await.unwrap()), ["admitted", "released"]);
+    assert_eq!(words(store.audit(&id("a"), 0).await.unwrap()), [""; 0]);
+    assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
+}
+
+pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (uid, generation) = hold(&*two, &key("k"), &request("a", 1)).await;
+    let mut changes = one.changes(&key("k"));
+    let mut fence = one.changes(&key("fence"));
+    // The first change may come with one that was before; after it the watch is up to date.
+    join(&*two, &key("k"), &request("b", 2)).await.unwrap();
+    soon("the change", changes.changed()).await.unwrap();
+    join(&*two, &key("fence"), &request("c", 3)).await.unwrap();
+    soon("the fence", fence.changed()).await.unwrap();
+    changes.mark_unchanged();
+
+    for _ in 0..3 {
+        two.renew(&runner(1), TTL).await.unwrap();
+        two.renew(&runner(4), TTL).await.unwrap();
+    }
+    two.bind("node-1", &key("k"), false).await.unwrap();
+    apply(&*two, &key("k"), |_, _, _| Ok(())).await.unwrap();
+    let update = apply(&*two, &key("k"), |lock, _, _| lock.update(&uid, generation + 9, |_| ())).await;
+    update.unwrap_err();
+    // Once the fence's change is seen, everything before it was seen.
+    join(&*two, &key("fence"), &request("d", 5)).await.unwrap();
+    soon("the fence", fence.changed()).await.unwrap();
+    assert!(!changes.has_changed().unwrap(), "nothing changed this key");
+
+    finish(&*two, &key("k"), &uid, generation).await.unwrap();
+    soon("the change", changes.changed()).await.unwrap();
+    assert!(one.view(&key("k")).await.unwrap().lock.get(&uid).is_none());
+}
+
+pub async fn a_change_right_after_watching_began_is_not_lost(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    for n in 0..10 {
+        // Nobody watches at this point, so each round starts the watch anew.
+        let mut changes = one.changes(&key("k"));
+        join(&*two, &key("k"), &request(&format!("m{n}"), n)).await.unwrap();
+        soon("the change", changes.changed()).await.unwrap();
+    }
+}
+
+pub async fn hundreds_of_watchers_wake_and_see_the_change(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let (uid, generation) = hold(&*two, &key("k"), &request("a", 1)).await;
+    let watchers: Vec<_> = (0..500)
+        .map(|_| {
+            let (store, uid, mut changes) = (one.clone(), uid.clone(), one.changes(&key("k")));
+            tokio::spawn(async move {
+                while store.view(&key("k")).await.unwrap().lock.get(&uid).is_some() {
+                    changes.changed().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    finish(&*two, &key("k"), &uid, generation).await.unwrap();
+    for watcher in watchers {
+        soon("the end of a watcher", watcher).await.unwrap();
+    }
+}
+
+pub async fn a_refused_transition_changes_nothing(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    let before = (store.view(&key("k")).await.unwrap(), store.audit(&id("a"), 99).await.unwrap());
+    let mut changes = store.changes(&key("k"));
+    changes.mark_unchanged();
+    let refused = apply(&*store, &key("k"), |lock, leases, now| {
+        lock.detach(&uid, generation, now)?;
+        lock.enqueue(request("b", 2), leases, now)?;
+        lock.generation += 100;
+        lock.withdraw(&uid, generation, now)
+    })
+    .await
+    .unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::Fenced { .. })), "{refused}");
+    let after = (bench.open().await.view(&key("k")).await.unwrap(), store.audit(&id("a"), 99).await.unwrap());
+    assert_eq!(after, before);
+    assert_eq!(store.view(&key("k")).await.unwrap(), before.0);
+    assert_eq!(store.find(&id("b")).await.unwrap(), None);
+    // It works on as if nothing had been asked.
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+}
+
+pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
+    const SERVERS: u32 = 3;
+    const PEOPLE: u32 = 36;
+    let inside: Arc<Vec<AtomicU32>> = Arc::new((0..SERVERS).map(|_| AtomicU32::new(0)).collect());
+    let mut handles = Vec::new();
+    for _ in 0..4 {
+        handles.push(bench.open().await);
+    }
+    let people = (0..PEOPLE).map(|n| {
+        let (store, inside) = (handles[n as usize % handles.len()].clone(), inside.clone());
+        tokio::spawn(async move {
+            let server = n % SERVERS;
+            let key = key(&format!("k{server}"));
+            let mut changes = store.changes(&key);
+            let (uid, generation) = join(&*store, &key, &request(&format!("m{n}"), n)).await.unwrap();
+            loop {
+                changes.mark_unchanged();
+                let view = store.view(&key).await.unwrap();
+                let mine = turn(&view.lock, &view.leases, &uid, AGING, view.now) == Turn::Yours;
+                if mine && try_admit(&*store, &key, &uid, generation).await.unwrap() {
+                    break;
+                }
+                changes.changed().await.unwrap();
+            }
+            let ticket = store.view(&key).await.unwrap().lock.get(&uid).unwrap().ticket_number;
+            let others = inside[server as usize].fetch_add(1, Ordering::SeqCst);
+            assert_eq!(others, 0, "two hold {key}");
+            tokio::task::yield_now().await;
+            inside[server as usize].fetch_sub(1, Ordering::SeqCst);
+            finish(&*store, &key, &uid, generation).await.unwrap();
+            (server, ticket, generation)
+        })
+    });
+    let mut tickets = Vec::new();
+    for person in people.collect::<Vec<_>>() {
+        tickets.push(soon("the turn of everybody", person).await.unwrap());
+    }
+    tickets.sort_unstable();
+    let expected: Vec<(u32, u64)> =
+        (0..SERVERS).flat_map(|server| (1..=u64::from(PEOPLE / SERVERS)).map(move |ticket| (server, ticket))).collect();
+    assert_eq!(tickets.iter().map(|(server, ticket, _)| (*server, *ticket)).collect::<Vec<_>>(), expected);
+    for server in 0..SERVERS {
+        let view = handles[0].view(&key(&format!("k{server}"))).await.unwrap();
+        assert_eq!(view.lock.generation, u64::from(PEOPLE / SERVERS));
+        assert!(view.lock.slot.is_none() && view.lock.active.is_empty());
+    }
+}
+
+pub async fn a_key_may_hold_any_text(bench: &Bench) {
+    use proptest::{
+        strategy::{Strategy as _, ValueTree as _},
+        test_runner::TestRunner,
+    };
+    let store = bench.open().await;
+    let mut chance = TestRunner::deterministic();
+    let any = proptest::prelude::any::<String>();
+    let mut texts: Vec<String> = (0..40).map(|_| any.new_tree(&mut chance).unwrap().current()).collect();
+    texts.extend(
+        ["", "'", "\"; --", "a\u{0}b", "a\u{0}c", "%", "A", "a", " a", "ä", "a\u{308}", "\u{10FFFF}"].map(String::from),
+    );
+    texts.sort();
+    texts.dedup();
+    for (n, text) in texts.iter().enumerate() {
+        let n = u32::try_from(n).unwrap();
+        join(&*store, &LockKey(text.clone()), &request(&format!("m{n}"), n)).await.unwrap();
+    }
+    let all = bench.open().await.view_all().await.unwrap();
+    let keys: Vec<_> = all.iter().map(|view| view.lock.key.0.clone()).collect();
+    assert_eq!(keys, texts);
+    for view in all {
+        assert_eq!(view.lock.active.len(), 1, "{:?}", view.lock.key);
+        assert_eq!(store.view(&view.lock.key).await.unwrap(), view);
+    }
+}
