@@ -339,7 +339,7 @@ fn describe(change: &Change) -> Option<String> {
         Change::BeginRelease(ending) => format!("giving the server back ({ending})"),
         Change::Stuck(cause) => format!("could not be given back: {cause}"),
         Change::Finish(over) => format!("over ({})", over.name()),
-        Change::Progress(progress) => format!("step {}", progress.text()),
-        Change::Reclaim(_) => return None,
+        Change::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
+        Change::Progress(_) | Change::Reclaim(_) => return None,
     })
 }

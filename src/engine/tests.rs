@@ -34,6 +34,7 @@ use crate::{
 const POWER_TAKES: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one trait of a machine")]
 struct Inside {
     power: Option<PowerState>,
     becomes: Option<(Instant, PowerState)>,

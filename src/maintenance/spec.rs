@@ -240,14 +240,14 @@ mod tests {
             boot: None,
             complete_when: None,
             expires_after: None,
-            hold_place_for: Duration::from_secs(900),
+            hold_place_for: Duration::from_mins(15),
             triggers: BTreeMap::new(),
         }
     }
 
     #[test]
     fn a_longer_patience_is_the_same_request_and_another_wish_is_not() {
-        let patient = Spec { hold_place_for: Duration::from_secs(7200), ..spec() };
+        let patient = Spec { hold_place_for: Duration::from_hours(2), ..spec() };
         assert_eq!(patient.digest(), spec().digest());
         let other = Spec { server_power: Some(PowerTarget::Off), ..spec() };
         assert_ne!(other.digest(), spec().digest());

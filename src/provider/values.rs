@@ -188,7 +188,7 @@ mod tests {
         for text in ["", "90", "-5m", "0s", "soon", "1mo", "5 bananas"] {
             assert!(parse_duration(text).is_err(), "{text:?} was accepted");
         }
-        assert_eq!(shown_duration(Duration::from_secs(5400)), "1h30m");
+        assert_eq!(shown_duration(Duration::from_mins(90)), "1h30m");
         assert_eq!(shown_duration(Duration::from_secs(59)), "59s");
         assert_eq!(parse_duration(&shown_duration(Duration::from_secs(93_784))).unwrap().as_secs(), 93_784);
     }

@@ -111,7 +111,7 @@ pub fn ci_job(env: &Environment) -> Option<CiJob> {
 #[must_use]
 pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     let job = ci_job(env).unwrap_or_default();
-    let user = job.user.or_else(|| env.get("USER").or_else(|| env.get("LOGNAME")).map(str::to_owned));
+    let user = job.user.or_else(|| env.get("USER").or_else(|| env.get("LOGNAME")).map(str::to_owned)).or_else(account);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
     Runner {
         id: RunnerId(Uuid::new_v4().to_string()),
@@ -126,6 +126,19 @@ pub fn runner(env: &Environment, run: Option<String>) -> Runner {
         url: job.url,
         commit: job.commit,
     }
+}
+
+/// The account that this process runs as, where no variable says so: cron and containers often set none.
+fn account() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
+    let accounts = fs::read_to_string("/etc/passwd").ok()?;
+    let name = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("user {uid}")))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub fn runner(n: u32) -> Runner {
         user: "ada".into(),
         host: "desk".into(),
         pid: n,
+        process: String::new(),
         run: None,
         url: None,
         commit: None,
