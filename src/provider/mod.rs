@@ -1,12 +1,14 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
 
 mod boot;
+mod boot_configuration_model;
 mod cell;
 mod config;
 mod data_source_maintenance_queue;
 mod data_source_server;
 mod diagnostics;
 mod maintenance_model;
+mod maintenance_outcome;
 mod private;
 mod resource_server_boot_configuration;
 mod resource_server_maintenance;

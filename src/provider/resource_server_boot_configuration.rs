@@ -1,264 +1,39 @@
 //! `metal_server_boot_configuration`: what a server boots, under a hold or in a turn of its own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
-use tf_provider::{
-    AttributePath, Diagnostics, Resource,
-    schema::{AttributeType, Schema},
-    value::{Value, ValueBool, ValueList},
-};
+use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
     engine::{Control, Driven, Engine, Wish},
     maintenance::{
         decide::Finish,
-        ids::{MaintenanceId, Uid},
-        machine::BootOverride,
-        spec::{Kind, Policy, Spec, WaitFor},
-        state::{Ending, Maintenance, Phase},
+        ids::Uid,
+        spec::{Kind, Spec, WaitFor},
+        state::{Ending, Phase},
     },
     plugin::{ResourceExt, diagnostic},
 };
 
 use super::{
-    boot::{self, BootModel, IgnitionModel, UrlModel},
+    boot_configuration_model::{BootConfigurationModel, boot_configuration_schema},
     cell::Cell,
     diagnostics::{no_longer_ours, of_engine},
+    maintenance_outcome::{over_already, released},
     private::{Private, missing_here},
-    resource_server_maintenance::{over_already, released},
     review,
-    schema::{attributes, computed, object, optional, required, schema, timeouts},
-    values::{Text, Timeouts, bad, check_timeouts, given, known, not_empty, power, shown_duration, time_limit},
+    values::{bad, given, shown_duration, time_limit},
 };
 
 /// Time limits when none are given.
 const CREATE: Duration = Duration::from_hours(1);
 const DELETE: Duration = Duration::from_mins(30);
 
-/// `previous_boot_override`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct OverrideModel {
-    enabled: Text,
-    target: Text,
-    mode: Text,
-    http_boot_uri: Text,
-}
-
-/// A `metal_server_boot_configuration` in configuration, plan and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct BootConfigurationModel {
-    id: Text,
-    server: Text,
-    maintenance_id: Text,
-    method: Text,
-    image: Text,
-    image_sha256: Text,
-    ignition: Value<IgnitionModel>,
-    once: ValueBool,
-    boot_mode: Text,
-    ready_when: Value<UrlModel>,
-    server_power: Text,
-    timeouts: Value<Timeouts>,
-    state: Text,
-    message: Text,
-    lock_key: Text,
-    previous_boot_override: Value<OverrideModel>,
-    previous_media: ValueList<Text>,
-}
-
 /// The resource type.
 #[derive(Debug)]
 pub(super) struct ServerBootConfiguration {
     pub(super) cell: Cell,
-}
-
-fn boot_configuration_schema() -> Schema {
-    use AttributeType::{List, String};
-    let mut all = attributes([
-        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
-        (
-            "maintenance_id",
-            optional(
-                String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made. Changing it replaces.",
-            ),
-        ),
-        ("method", required(String, "`http`, `pxe`, `virtual_media` or `disk`.")),
-        (
-            "server_power",
-            optional(
-                String,
-                "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.",
-            ),
-        ),
-        ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
-        (
-            "state",
-            computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one."),
-        ),
-        ("message", computed(String, "Why it is not `Ready`; null when it is.")),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
-        (
-            "previous_boot_override",
-            computed(
-                object([
-                    ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
-                    ("target", computed(String, "The boot source.")),
-                    ("mode", computed(String, "`UEFI` or `Legacy`.")),
-                    ("http_boot_uri", computed(String, "The HTTP boot address.")),
-                ]),
-                "The boot override before; it is put back at destroy.",
-            ),
-        ),
-        (
-            "previous_media",
-            computed(
-                List(Box::new(String)),
-                "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.",
-            ),
-        ),
-        (
-            "timeouts",
-            timeouts([
-                (
-                    "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the server is put back as it was.",
-                ),
-                ("update", "For going on with an interrupted one and for changes. Default: `\"1h\"`."),
-                ("delete", "For putting everything back. Default: `\"30m\"`."),
-            ]),
-        ),
-    ]);
-    all.extend(attributes(boot::attributes()));
-    schema(
-        "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
-         environment is ready, and only then brings the server to the wanted power. Destroy puts override, media and power \
-         back.",
-        all,
-    )
-}
-
-impl BootConfigurationModel {
-    fn boot(&self) -> BootModel {
-        BootModel {
-            method: self.method.clone(),
-            image: self.image.clone(),
-            image_sha256: self.image_sha256.clone(),
-            ignition: self.ignition.clone(),
-            once: self.once,
-            boot_mode: self.boot_mode.clone(),
-            ready_when: self.ready_when.clone(),
-        }
-    }
-
-    fn set_defaults(&mut self) {
-        let mut boot = self.boot();
-        boot.set_defaults();
-        self.once = boot.once;
-        self.ready_when = boot.ready_when;
-    }
-
-    fn hold(&self, diags: &mut Diagnostics) -> Option<MaintenanceId> {
-        let text = given(&self.maintenance_id)?;
-        match text.parse() {
-            Ok(id) => Some(id),
-            Err(problem) => {
-                bad(
-                    diags,
-                    AttributePath::new("maintenance_id"),
-                    "Not an id of a maintenance",
-                    format!("{text:?}: it {problem}. Use the id of a metal_server_maintenance."),
-                );
-                None
-            }
-        }
-    }
-
-    /// What is asked, except the hold's incarnation, which only the store knows.
-    fn check(&self, diags: &mut Diagnostics) -> Option<Spec> {
-        not_empty(diags, &self.server, AttributePath::new("server"));
-        let boot = self.boot().check(diags, &AttributePath::root());
-        let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
-        self.hold(diags);
-        check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() {
-            return None;
-        }
-        Some(Spec {
-            kind: Kind::BootConfiguration,
-            server: given(&self.server)?.to_owned(),
-            parent: None,
-            policy: Policy::Enforced,
-            reason: Some(format!("boot configuration {}", given(&self.method)?)),
-            ticket: None,
-            priority: 0,
-            server_power,
-            boot: Some(boot?),
-            complete_when: None,
-            expires_after: None,
-            hold_place_for: Duration::from_mins(15),
-            triggers: BTreeMap::new(),
-        })
-    }
-
-    /// The name of its record: found again from the configuration alone.
-    fn record_id(&self) -> Option<MaintenanceId> {
-        let (namespace, name) = match given(&self.maintenance_id) {
-            Some(hold) => {
-                let hold: MaintenanceId = hold.parse().ok()?;
-                (hold.namespace().to_owned(), format!("{}.boot", hold.name()))
-            }
-            None => ("boot-configuration".to_owned(), given(&self.server)?.to_owned()),
-        };
-        let plain: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
-        let plain = plain.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        MaintenanceId::new(&namespace, plain).ok()
-    }
-
-    fn unknown_outputs(&mut self) {
-        for text in [&mut self.id, &mut self.state, &mut self.message, &mut self.lock_key] {
-            *text = Value::Unknown;
-        }
-        self.previous_boot_override = Value::Unknown;
-        self.previous_media = Value::Unknown;
-    }
-
-    fn show(&mut self, record: &Maintenance) {
-        let (state, message) = match &record.phase {
-            Phase::Pending => ("Pending", Some("waiting for its turn".to_owned())),
-            Phase::Preparing(progress) => ("Pending", Some(format!("preparing {}", progress.text()))),
-            Phase::InMaintenance { .. } => ("Ready", None),
-            Phase::Releasing { stuck: Some(cause), .. } => ("Error", Some(format!("could not be put back: {cause}"))),
-            Phase::Releasing { progress, .. } => ("Error", Some(format!("being put back, {}", progress.text()))),
-            Phase::Completed { ending, .. } => ("Error", Some(format!("not in force any more: {ending}"))),
-            Phase::Failed { cause, .. } => ("Error", Some(cause.clone())),
-        };
-        self.id = Value::Value(record.id.to_string());
-        self.state = Value::Value(state.to_owned());
-        self.message = known(message);
-        self.lock_key = Value::Value(record.lock_key.to_string());
-        let prior = record.prior.as_ref();
-        self.previous_boot_override =
-            prior.and_then(|prior| prior.boot.as_ref()).map_or(Value::Null, |boot| Value::Value(boot.into()));
-        self.previous_media = prior.map_or(Value::Null, |prior| {
-            let contents = prior.media.iter().map(|slot| Value::Value(slot.content().unwrap_or_default().to_owned()));
-            Value::Value(contents.collect())
-        });
-    }
-}
-
-impl From<&BootOverride> for OverrideModel {
-    fn from(boot: &BootOverride) -> Self {
-        Self {
-            enabled: known(boot.enabled.clone()),
-            target: known(boot.target.clone()),
-            mode: known(boot.mode.clone()),
-            http_boot_uri: known(boot.http_boot_uri.clone()),
-        }
-    }
 }
 
 impl ServerBootConfiguration {

@@ -1,0 +1,331 @@
+//! What drives and looks at a `metal_server_maintenance` mean for its state and for the person who asked.
+
+use std::time::Duration;
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use crate::{
+    engine::{Driven, Engine, Held},
+    maintenance::{
+        decide::Finish,
+        ids::Uid,
+        queue::shown_time,
+        spec::{CompleteWhen, Spec},
+        state::{Ending, Maintenance, Phase},
+    },
+    plugin::diagnostic,
+};
+
+use super::{
+    diagnostics::{no_longer_ours, of_engine},
+    maintenance_model::{MaintenanceModel, shown_texts},
+    private::{Private, missing_here},
+    values::{known, shown_duration},
+};
+
+/// What a drive means for the state: `None` leaves nothing in it.
+pub(super) fn conclude(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    mut model: MaintenanceModel,
+    driven: &Driven,
+    timeout: Duration,
+) -> Option<(MaintenanceModel, Private)> {
+    let record = &driven.record;
+    let server = record.server().to_owned();
+    show(&mut model, record, None, None);
+    let state = Some((model, Private::of(engine, record)));
+    let mut error =
+        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    match &driven.finish {
+        Finish::Reached => state,
+        Finish::Over => match &record.phase {
+            Phase::Failed { cause, .. } => {
+                error(
+                    format!("{server} could not be prepared"),
+                    format!(
+                        "{cause}\nThe server was given back{}; nothing is left in the state. Apply again when the cause is gone.",
+                        as_it_was(record)
+                    ),
+                );
+                None
+            }
+            Phase::Completed { ending: Ending::CompletedBy(_) | Ending::Completed, .. } => state,
+            _ => {
+                diags.add_error(no_longer_ours(&server, record));
+                None
+            }
+        },
+        Finish::Withdrawn => {
+            error(
+                format!("Waiting for {server} was interrupted"),
+                format!(
+                    "{} left the queue; nothing was done to the server and nothing is left in the state.",
+                    record.id
+                ),
+            );
+            None
+        }
+        Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => {
+            error(
+                format!("{server} was not available in time"),
+                format!(
+                    "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {}: apply again to go \
+                     on in it, or raise timeouts.create.",
+                    record.id,
+                    shown_duration(timeout),
+                    shown_duration(record.spec.hold_place_for)
+                ),
+            );
+            None
+        }
+        Finish::TimedOut(reason) => {
+            error(
+                format!("The maintenance of {server} did not end in time"),
+                format!(
+                    "{} was {reason} after {} (timeouts.create). The server is still held; destroy gives it back.",
+                    record.id,
+                    shown_duration(timeout)
+                ),
+            );
+            state
+        }
+        Finish::Interrupted => {
+            diags.add_warning(diagnostic(
+                "Preparing a server was interrupted",
+                format!(
+                    "{server}: {} stopped at {}. The server is held; apply goes on, destroy gives it back.",
+                    record.id,
+                    at(record)
+                ),
+                AttributePath::root(),
+            ));
+            state
+        }
+        Finish::Stuck(cause) => {
+            error(format!("{server} could not be given back"), stuck(record, cause));
+            state
+        }
+        Finish::Lost => {
+            diags.add_error(no_longer_ours(&server, record));
+            None
+        }
+    }
+}
+
+fn as_it_was(record: &Maintenance) -> String {
+    match &record.prior {
+        Some(prior) => {
+            let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
+            format!(" as it was ({}{boot})", prior.power)
+        }
+        None => " untouched".to_owned(),
+    }
+}
+
+fn at(record: &Maintenance) -> String {
+    match &record.phase {
+        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => {
+            format!("{} {}", record.phase.name(), progress.text())
+        }
+        phase => phase.name().to_owned(),
+    }
+}
+
+fn stuck(record: &Maintenance, cause: &str) -> String {
+    let why = match &record.phase {
+        Phase::Releasing { ending: Ending::Failed(first), .. } => format!("It could not be prepared: {first}\nThen: "),
+        _ => String::new(),
+    };
+    format!(
+        "{why}{cause}\nThe server stays held ({}, generation {}), because it is not as it was. Destroy again when the cause is \
+         gone: it goes on where it stopped.",
+        at(record),
+        record.generation
+    )
+}
+
+/// Writes what the record tells into the model.
+pub(super) fn show(
+    model: &mut MaintenanceModel,
+    record: &Maintenance,
+    waiting_for: Option<String>,
+    ahead: Option<usize>,
+) {
+    let number = |n: u64| Value::Value(i64::try_from(n).unwrap_or(i64::MAX));
+    model.id = Value::Value(record.id.to_string());
+    model.state = Value::Value(record.phase.name().to_owned());
+    model.waiting_for = known(waiting_for);
+    model.queue_position = ahead.map_or(Value::Null, |n| number(n as u64));
+    model.requested_at = Value::Value(record.requested_at.to_string());
+    model.started_at = known(record.started_at.map(|at| at.to_string()));
+    model.generation = number(record.generation);
+    model.lock_key = Value::Value(record.lock_key.to_string());
+    model.previous_power_state = known(record.prior.as_ref().map(|prior| prior.power.to_string()));
+    model.power_state = match (&record.phase, record.spec.server_power, &record.prior) {
+        (Phase::InMaintenance { .. }, Some(power), _) => Value::Value(power.to_string()),
+        (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior)) => {
+            Value::Value(prior.power.to_string())
+        }
+        _ => known(record.last_power.map(|power| power.to_string())),
+    };
+}
+
+/// The state after a look at the record and, while it is held, at the server. `None`: it exists no more.
+pub(super) async fn refresh(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    mut model: MaintenanceModel,
+    held: Held,
+) -> Option<MaintenanceModel> {
+    let record = &held.record;
+    let server = record.server().to_owned();
+    let mut warn = |summary: &'static str, detail: String| {
+        diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
+    };
+    if !held.active {
+        return match &record.phase {
+            Phase::Completed { ending: Ending::Released { .. }, .. } | Phase::Failed { .. } => {
+                warn(
+                    "A hold was released by somebody else",
+                    format!(
+                        "{server}: {} is over ({}). The resource is dropped from the state.",
+                        record.id,
+                        ended(record)
+                    ),
+                );
+                None
+            }
+            _ => {
+                show(&mut model, record, None, None);
+                Some(model)
+            }
+        };
+    }
+    if record.is_overdue(held.now) {
+        let since = record.expires_at().map(shown_time).unwrap_or_default();
+        warn(
+            "A hold is overdue",
+            format!(
+                "{server}: {} should have ended at {since} (expires_after). It is held by {}; whoever is next in the queue may \
+                 give the server back and take it.",
+                record.id, record.requester
+            ),
+        );
+    }
+    let before = model.power_state.clone();
+    show(&mut model, record, held.waiting_for.clone(), held.ahead);
+    if !matches!(record.phase, Phase::InMaintenance { .. }) {
+        return Some(model);
+    }
+    let wanted = record.spec.server_power;
+    let ends_by_power = matches!(record.spec.complete_when, Some(CompleteWhen::PowerState(_)));
+    let seen = engine.seen(&server, held).await;
+    match seen.machine {
+        Ok(view) => {
+            if let Some(wanted) = wanted
+                && let Some(settled) = view.power.settled().filter(|settled| *settled != wanted)
+                && !ends_by_power
+            {
+                model.power_state = Value::Value(settled.to_string());
+                warn(
+                    "A held server is not as the hold asked",
+                    format!(
+                        "{server}: its power is {settled}, {wanted} was asked for. It is left so; destroy puts it back as it was."
+                    ),
+                );
+            }
+        }
+        Err(error) => {
+            model.power_state = before;
+            warn("BMC did not answer", format!("{server}: {error}. Its last known values are kept."));
+        }
+    }
+    Some(model)
+}
+
+fn ended(record: &Maintenance) -> String {
+    match &record.phase {
+        Phase::Completed { at, ending } => format!("{ending} at {}", shown_time(*at)),
+        Phase::Failed { at, cause } => format!("failed at {}: {cause}", shown_time(*at)),
+        phase => phase.name().to_owned(),
+    }
+}
+
+/// What a drive that gives back means for a destroy.
+pub(super) fn released(diags: &mut Diagnostics, server: &str, driven: &Driven) -> Option<()> {
+    let record = &driven.record;
+    let (summary, detail) = match &driven.finish {
+        Finish::Over | Finish::Withdrawn | Finish::Reached => return Some(()),
+        Finish::Lost => {
+            diags.add_warning(diagnostic(
+                "A hold was released by somebody else",
+                format!("{server}: {} is {} now. Nothing more was done to the server.", record.id, record.phase.name()),
+                AttributePath::root(),
+            ));
+            return Some(());
+        }
+        Finish::Stuck(cause) => (format!("{server} could not be given back"), stuck(record, cause)),
+        Finish::TimedOut(reason) => (
+            format!("{server} could not be given back in time"),
+            format!("{} is {reason}. The server stays held. Destroy again, or raise timeouts.delete.", record.id),
+        ),
+        Finish::Interrupted => (
+            format!("Giving {server} back was interrupted"),
+            format!("{} stopped at {}. The server stays held; the next destroy goes on there.", record.id, at(record)),
+        ),
+    };
+    diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    None
+}
+
+/// A destroy of something that is over: the server is not touched.
+pub(super) async fn over_already(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    server: &str,
+    uid: &Uid,
+    private: &Value<Private>,
+) -> Option<()> {
+    match engine.held(uid).await {
+        Ok(Some(held)) => {
+            if let Phase::Completed { ending: Ending::Released { .. }, .. } = held.record.phase {
+                diags.add_warning(diagnostic(
+                    "A hold was released by somebody else",
+                    format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
+                    AttributePath::root(),
+                ));
+            }
+            Some(())
+        }
+        Ok(None) => missing_here(diags, engine, server, private).then_some(()),
+        Err(error) => {
+            diags.add_error(of_engine(server, &error));
+            None
+        }
+    }
+}
+
+/// A model of what a record says was asked for.
+pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
+    let Spec { reason, ticket, priority, server_power, expires_after, hold_place_for, triggers, policy, .. } =
+        record.spec.clone();
+    let mut model = MaintenanceModel {
+        server: Value::Value(record.server().to_owned()),
+        namespace: Value::Value(record.id.namespace().to_owned()),
+        name: Value::Value(record.id.name().to_owned()),
+        policy: Value::Value(policy.to_string()),
+        reason: known(reason),
+        ticket: known(ticket),
+        priority: Value::Value(priority),
+        server_power: known(server_power.map(|power| power.to_string())),
+        expires_after: known(expires_after.map(shown_duration)),
+        hold_place_for: Value::Value(shown_duration(hold_place_for)),
+        triggers: shown_texts(&triggers),
+        boot_configuration: record.spec.boot.as_ref().map_or(Value::Null, |boot| Value::Value(boot.into())),
+        complete_when: record.spec.complete_when.as_ref().map_or(Value::Null, |when| Value::Value(when.into())),
+        ..MaintenanceModel::default()
+    };
+    model.set_defaults();
+    model
+}
