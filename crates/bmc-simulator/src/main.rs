@@ -51,7 +51,7 @@ struct Arguments {
     /// How long every request takes in addition.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency_ms: u64,
-    /// Writes the list of servers (name, endpoint, system_id) to this file, as YAML.
+    /// Writes the list of servers (name, endpoint, system id) to this file, as YAML.
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
     /// The administrator's name on every BMC.
@@ -63,7 +63,7 @@ struct Arguments {
     /// How BMCs behave where vendors differ: JSON, or the name of a file with JSON.
     #[arg(long, value_name = "JSON|FILE")]
     personality: Option<String>,
-    /// How machines behave, such as {"power_on_ms": 3000}: JSON, or the name of a file with JSON.
+    /// How machines behave, such as `{"power_on_ms": 3000}`: JSON, or the name of a file with JSON.
     #[arg(long, value_name = "JSON|FILE")]
     behaviour: Option<String>,
     /// How many requests the journal keeps; 0 only counts.

@@ -33,6 +33,12 @@ pub enum SimulatorError {
     /// The machine's BMC has no device of virtual media with that `Id`.
     #[error("there is no virtual media device {0}")]
     NoDevice(String),
+    /// There is no fault of that number.
+    #[error("there is no fault {0}")]
+    NoFault(u64),
+    /// The request of that sequence number is not held.
+    #[error("request {0} is not held")]
+    NotHeld(u64),
     /// What was waited for did not happen in time.
     #[error("waited {waited:?} in vain for {what}")]
     Timeout {
@@ -288,9 +294,13 @@ impl Simulator {
         self.world.faults.list()
     }
 
-    /// Removes a fault; false when there is none of that number.
-    pub fn remove_fault(&self, id: u64) -> bool {
-        self.world.faults.remove(id)
+    /// Removes a fault.
+    pub fn remove_fault(&self, id: u64) -> Result<(), SimulatorError> {
+        if self.world.faults.remove(id) {
+            Ok(())
+        } else {
+            Err(SimulatorError::NoFault(id))
+        }
     }
 
     /// Removes every fault. Held requests stay held.
@@ -304,12 +314,17 @@ impl Simulator {
         self.world.holds.list(query)
     }
 
-    /// Lets a held request go on; false when it is not held (any more).
-    pub fn release(&self, sequence: u64) -> bool {
-        self.world.holds.release(sequence)
+    /// Lets a held request go on; an error when it is not held (any more).
+    pub fn release(&self, sequence: u64) -> Result<(), SimulatorError> {
+        if self.world.holds.release(sequence) {
+            Ok(())
+        } else {
+            Err(SimulatorError::NotHeld(sequence))
+        }
     }
 
     /// Lets every held request go on, and returns how many there were.
+    #[allow(clippy::must_use_candidate, reason = "the number is a courtesy")]
     pub fn release_all(&self) -> usize {
         self.world.holds.release_all()
     }

@@ -57,6 +57,10 @@ pub trait Quirks: Debug + Send + Sync {
 /// Rules of power and reset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a way of its own in which BMCs differ"
+)]
 pub struct PowerRules {
     /// The accepted reset types.
     pub reset_types: Vec<ResetType>,
@@ -152,6 +156,10 @@ pub enum SettingsApply {
 /// Rules of virtual media.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a way of its own in which BMCs differ"
+)]
 pub struct MediaRules {
     /// The collections that show the devices; empty offers no virtual media.
     pub offered_under: Vec<MediaPath>,

@@ -133,7 +133,7 @@ impl Caller {
 
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    accounts: Mutex<Vec<Account>>,
+    all: Mutex<Vec<Account>>,
     wrong: AtomicU64,
     last: AtomicU64,
 }
@@ -147,14 +147,14 @@ impl Accounts {
             Role::Administrator,
         );
         Self {
-            accounts: Mutex::new(vec![first]),
+            all: Mutex::new(vec![first]),
             wrong: AtomicU64::new(0),
             last: AtomicU64::new(1),
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Account>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks a user's name and password. Failures are counted, also those of unknown users.

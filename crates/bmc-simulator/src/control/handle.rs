@@ -79,7 +79,7 @@ pub(crate) async fn handle(
             Some(trust) => Ok(Answer::Text("application/x-pem-file", trust.ca_pem.clone())),
             None => Err(Answer::error(
                 StatusCode::NOT_FOUND,
-                "the BMCs speak plain HTTP",
+                &"the BMCs speak plain HTTP",
             )),
         },
         _ => Err(nowhere(method, path)),
@@ -107,7 +107,7 @@ fn systems(
             let name = config.name.clone();
             simulator
                 .add_system(config)
-                .map_err(|error| Answer::error(StatusCode::CONFLICT, error))?;
+                .map_err(|error| Answer::error(StatusCode::CONFLICT, &error))?;
             let url = simulator.url(&name).map_err(missing)?;
             let mut status = json!(simulator.system(&name).map_err(missing)?);
             status["url"] = url.into();
@@ -178,11 +178,10 @@ fn faults(
             simulator.clear_faults();
             Ok(done())
         }
-        ("DELETE", [id]) if simulator.remove_fault(number(id)?) => Ok(done()),
-        ("DELETE", [id]) => Err(Answer::error(
-            StatusCode::NOT_FOUND,
-            format!("there is no fault {id}"),
-        )),
+        ("DELETE", [id]) => {
+            simulator.remove_fault(number(id)?).map_err(missing)?;
+            Ok(done())
+        }
         _ => Err(nowhere(method, "faults")),
     }
 }
@@ -194,13 +193,10 @@ fn held(simulator: &Simulator, method: &Method, segments: &[&str]) -> Result<Ans
             let released = simulator.release_all();
             Ok(Answer::ok(json!({ "released": released })))
         }
-        ("POST", [sequence, "release"]) if simulator.release(number(sequence)?) => {
+        ("POST", [sequence, "release"]) => {
+            simulator.release(number(sequence)?).map_err(missing)?;
             Ok(Answer::ok(json!({ "released": 1 })))
         }
-        ("POST", [sequence, "release"]) => Err(Answer::error(
-            StatusCode::NOT_FOUND,
-            format!("request {sequence} is not held"),
-        )),
         _ => Err(nowhere(method, "held")),
     }
 }
@@ -220,24 +216,25 @@ fn done() -> Answer {
     Answer::ok(json!({}))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "map_err gives it away")]
 fn missing(error: SimulatorError) -> Answer {
-    Answer::error(StatusCode::NOT_FOUND, error)
+    Answer::error(StatusCode::NOT_FOUND, &error)
 }
 
 fn nowhere(method: &Method, path: &str) -> Answer {
     Answer::error(
         StatusCode::NOT_FOUND,
-        format!("there is nothing behind {method} {path}"),
+        &format!("there is nothing behind {method} {path}"),
     )
 }
 
 fn number(text: &str) -> Result<u64, Answer> {
     text.parse()
-        .map_err(|_| Answer::error(StatusCode::BAD_REQUEST, format!("{text} is no number")))
+        .map_err(|_| Answer::error(StatusCode::BAD_REQUEST, &format!("{text} is no number")))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
-    serde_json::from_slice(body).map_err(|error| Answer::error(StatusCode::BAD_REQUEST, error))
+    serde_json::from_slice(body).map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
 }
 
 /// The query of `GET /journal`; numbers are told from texts by the field's name.
@@ -253,7 +250,7 @@ fn journal_query(query: &str) -> Result<JournalQuery, Answer> {
         fields.insert(name.to_owned(), value);
     }
     serde_json::from_value(Value::Object(fields))
-        .map_err(|error| Answer::error(StatusCode::BAD_REQUEST, error))
+        .map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
 }
 
 /// Undoes percent-encoding; what is not well-formed stays as it is.
@@ -266,16 +263,8 @@ fn decode(text: &str) -> String {
             .then(|| text.get(at + 1..at + 3))
             .flatten()
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
+        decoded.push(escaped.unwrap_or(bytes[at]));
+        at += if escaped.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -54,7 +54,7 @@ impl Answer {
         Self::Json(StatusCode::OK, value)
     }
 
-    fn error(status: StatusCode, text: impl ToString) -> Self {
+    fn error(status: StatusCode, text: &impl ToString) -> Self {
         Self::Json(status, json!({ "error": text.to_string() }))
     }
 }
@@ -112,7 +112,7 @@ async fn answer(
             .await
             .unwrap_or_else(|answer| answer)
         }
-        Err(error) => Answer::error(StatusCode::BAD_REQUEST, error),
+        Err(error) => Answer::error(StatusCode::BAD_REQUEST, &error),
     };
     let (status, kind, text) = match answer {
         Answer::Json(status, value) => (status, "application/json", value.to_string()),

@@ -105,7 +105,7 @@ pub(crate) async fn wait(simulator: &Simulator, request: WaitRequest) -> Result<
     };
     found
         .map(Answer::ok)
-        .map_err(|error| Answer::error(StatusCode::REQUEST_TIMEOUT, error))
+        .map_err(|error| Answer::error(StatusCode::REQUEST_TIMEOUT, &error))
 }
 
 /// Waiting for a machine that does not exist would never end well.
@@ -113,5 +113,5 @@ fn check(simulator: &Simulator, name: &str) -> Result<(), Answer> {
     simulator
         .system(name)
         .map(drop)
-        .map_err(|error: SimulatorError| Answer::error(StatusCode::NOT_FOUND, error))
+        .map_err(|error: SimulatorError| Answer::error(StatusCode::NOT_FOUND, &error))
 }

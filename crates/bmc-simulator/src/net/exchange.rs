@@ -114,14 +114,11 @@ pub(crate) async fn exchange(
             return Err(Cut);
         }
     };
-    let reply = match instead {
-        Some(reply) => reply,
-        None => {
-            let reply = redfish::answer(&bmc, &incoming, route.as_ref());
-            note_applied(&passage, &incoming, &reply);
-            reply
-        }
-    };
+    let reply = instead.unwrap_or_else(|| {
+        let reply = redfish::answer(&bmc, &incoming, route.as_ref());
+        note_applied(&passage, &incoming, &reply);
+        reply
+    });
     match after(&world, &actions, &held, reply).await {
         Ok((reply, departure)) => {
             let response = depart(&mut passage, reply, &departure);

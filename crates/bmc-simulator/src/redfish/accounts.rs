@@ -106,7 +106,7 @@ struct Change {
     password: Option<String>,
     role: Option<Role>,
     enabled: Option<bool>,
-    change_required: Option<bool>,
+    must_renew: Option<bool>,
     unlock: bool,
 }
 
@@ -147,7 +147,7 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
                 Ok(())
             }
             ("PasswordChangeRequired", Value::Bool(required)) => {
-                change.change_required = Some(*required);
+                change.must_renew = Some(*required);
                 Ok(())
             }
             ("Locked", Value::Bool(false)) => {
@@ -200,7 +200,7 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
         change.role.unwrap_or(Role::ReadOnly),
     );
     account.enabled = change.enabled.unwrap_or(true);
-    account.change_required = change.change_required.unwrap_or(false);
+    account.change_required = change.must_renew.unwrap_or(false);
     let mut accounts = bmc.accounts.lock();
     if accounts
         .iter()
@@ -254,7 +254,7 @@ pub(crate) fn patch(
     if let Some(enabled) = change.enabled {
         account.enabled = enabled;
     }
-    if let Some(required) = change.change_required {
+    if let Some(required) = change.must_renew {
         account.change_required = required;
     }
     if change.unlock {

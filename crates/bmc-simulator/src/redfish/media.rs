@@ -126,8 +126,7 @@ fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Ve
             }
             ("UserName", Value::String(user)) => inserted.user_name = Some(user.clone()),
             ("Inserted", Value::Bool(true))
-            | ("TransferMethod", Value::String(_))
-            | ("Password", Value::String(_))
+            | ("TransferMethod" | "Password", Value::String(_))
             | ("UserName" | "Password" | "TransferProtocolType", Value::Null) => {}
             ("Password", _) => {
                 faults.push(Message::parameter_format(INSERT, name, &Value::from("***")));

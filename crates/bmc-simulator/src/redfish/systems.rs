@@ -49,15 +49,11 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
 /// The system, rendered anew only after a change.
 pub(crate) fn read(bmc: &Bmc, machine: &Machine) -> Reply {
     let mut state = machine.lock();
-    let (body, etag) = match &state.rendered {
-        Some(rendered) => rendered.clone(),
-        None => {
-            let value = show(bmc, machine, &state);
-            let rendered = render(&value, bmc.personality.http.etags);
-            state.rendered = Some(rendered.clone());
-            rendered
-        }
-    };
+    if state.rendered.is_none() {
+        let value = show(bmc, machine, &state);
+        state.rendered = Some(render(&value, bmc.personality.http.etags));
+    }
+    let (body, etag) = state.rendered.clone().unwrap_or_default();
     drop(state);
     Reply::rendered(200, SYSTEM_KIND, body, etag.as_deref())
 }
