@@ -1,0 +1,363 @@
+//! Faults: what a test makes go wrong, where, and how often.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::millis;
+use crate::glob;
+
+/// A fault: which requests it meets, how often, and what it does to them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Only requests to this BMC.
+    #[serde(default)]
+    pub bmc: Option<String>,
+    /// Only requests to this machine.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// Only requests with this method.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// Only paths that fit this pattern; `*` stands for any text.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Lets so many matching requests pass first.
+    #[serde(default)]
+    pub skip: u64,
+    /// Meets so many requests, then no more; nothing means until it is removed.
+    #[serde(default)]
+    pub times: Option<u64>,
+    /// What it does.
+    pub action: FaultAction,
+}
+
+/// What a fault does to a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultAction {
+    /// Answers in place of the BMC.
+    Answer {
+        /// The status.
+        status: u16,
+        /// The body.
+        #[serde(default)]
+        body: FaultBody,
+        /// More headers.
+        #[serde(default)]
+        headers: Vec<(String, String)>,
+        /// Whether the request is carried out all the same.
+        #[serde(default)]
+        apply: bool,
+    },
+    /// Waits before the request is carried out.
+    Delay {
+        /// For how long.
+        #[serde(rename = "ms", with = "millis")]
+        time: Duration,
+    },
+    /// Carries the request out, then cuts the connection without an answer.
+    LoseReply,
+    /// Cuts the connection without carrying the request out.
+    Cut,
+    /// Neither carries the request out nor answers, until the client gives up.
+    Silence,
+    /// Stalls the request until it is released.
+    Hold {
+        /// At which moment.
+        phase: Phase,
+    },
+    /// Ends the body of the true answer after so many bytes.
+    Truncate {
+        /// How many bytes are sent.
+        bytes: usize,
+        /// Whether `Content-Length` admits it. Otherwise the connection is cut in the middle.
+        #[serde(default)]
+        honest_length: bool,
+    },
+    /// Answers 503 with `Retry-After`.
+    Busy {
+        /// The value of `Retry-After`, in seconds.
+        retry_after_seconds: u64,
+    },
+    /// Answers 307 towards another place.
+    Redirect {
+        /// The `Location`.
+        location: String,
+    },
+}
+
+/// The moment at which a request is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Before it is carried out: a client that goes away leaves the machine untouched.
+    Before,
+    /// After it was carried out, before the answer.
+    After,
+}
+
+/// The body of an injected answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultBody {
+    /// None.
+    #[default]
+    Empty,
+    /// JSON.
+    Json(Value),
+    /// A Redfish error with one message: its key in the base registry and its text.
+    Error {
+        /// For example `InternalError`.
+        key: String,
+        /// The text.
+        message: String,
+    },
+    /// A page.
+    Html(String),
+    /// Bytes that claim to be JSON.
+    Raw(String),
+    /// So many bytes of valid JSON.
+    Large(usize),
+}
+
+impl Fault {
+    /// A fault that meets every request until it is removed.
+    #[must_use]
+    pub fn new(action: FaultAction) -> Self {
+        Self {
+            bmc: None,
+            system: None,
+            method: None,
+            path: None,
+            skip: 0,
+            times: None,
+            action,
+        }
+    }
+
+    /// Answers with a status and a Redfish error.
+    #[must_use]
+    pub fn error(status: u16, message: &str) -> Self {
+        Self::new(FaultAction::Answer {
+            status,
+            body: FaultBody::Error {
+                key: "GeneralError".into(),
+                message: message.into(),
+            },
+            headers: Vec::new(),
+            apply: false,
+        })
+    }
+
+    /// Carries requests out and loses the replies.
+    #[must_use]
+    pub fn lose_reply() -> Self {
+        Self::new(FaultAction::LoseReply)
+    }
+
+    /// Holds requests.
+    #[must_use]
+    pub fn hold(phase: Phase) -> Self {
+        Self::new(FaultAction::Hold { phase })
+    }
+
+    /// Delays requests.
+    #[must_use]
+    pub fn delay(time: Duration) -> Self {
+        Self::new(FaultAction::Delay { time })
+    }
+
+    /// Narrows to one machine.
+    #[must_use]
+    pub fn on_system(mut self, name: &str) -> Self {
+        self.system = Some(name.into());
+        self
+    }
+
+    /// Narrows to one BMC.
+    #[must_use]
+    pub fn on_bmc(mut self, name: &str) -> Self {
+        self.bmc = Some(name.into());
+        self
+    }
+
+    /// Narrows to a method and a pattern for the path.
+    #[must_use]
+    pub fn on_request(mut self, method: &str, path: &str) -> Self {
+        self.method = Some(method.into());
+        self.path = Some(path.into());
+        self
+    }
+
+    /// Lets so many matching requests pass first.
+    #[must_use]
+    pub fn skip(mut self, requests: u64) -> Self {
+        self.skip = requests;
+        self
+    }
+
+    /// Meets only so many requests.
+    #[must_use]
+    pub fn times(mut self, requests: u64) -> Self {
+        self.times = Some(requests);
+        self
+    }
+}
+
+/// A fault in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActiveFault {
+    /// Its number.
+    pub id: u64,
+    /// How many requests it met.
+    pub met: u64,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// The request that a fault is matched with.
+pub(crate) struct Target<'a> {
+    pub(crate) bmc: &'a str,
+    pub(crate) system: Option<&'a str>,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+}
+
+#[derive(Debug)]
+struct Armed {
+    id: u64,
+    fault: Fault,
+    seen: AtomicU64,
+}
+
+impl Armed {
+    fn meets(&self, target: &Target<'_>) -> bool {
+        let Fault {
+            bmc,
+            system,
+            method,
+            path,
+            skip,
+            times,
+            ..
+        } = &self.fault;
+        let fits = bmc.as_deref().is_none_or(|bmc| bmc == target.bmc)
+            && (system.is_none() || system.as_deref() == target.system)
+            && method
+                .as_deref()
+                .is_none_or(|method| method == target.method)
+            && path
+                .as_deref()
+                .is_none_or(|path| glob::matches(path, target.path));
+        if !fits {
+            return false;
+        }
+        let seen = self.seen.fetch_add(1, Ordering::Relaxed);
+        seen >= *skip && times.is_none_or(|times| seen - skip < times)
+    }
+
+    fn met(&self) -> u64 {
+        let met = self
+            .seen
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.fault.skip);
+        self.fault.times.map_or(met, |times| met.min(times))
+    }
+}
+
+/// The faults in force.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    armed: RwLock<Vec<Arc<Armed>>>,
+    /// Spares requests the lock when there is no fault at all.
+    count: AtomicUsize,
+    last: AtomicU64,
+}
+
+impl Faults {
+    pub(crate) fn add(&self, fault: Fault) -> u64 {
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut armed = self.armed.write().unwrap_or_else(PoisonError::into_inner);
+        armed.push(Arc::new(Armed {
+            id,
+            fault,
+            seen: AtomicU64::new(0),
+        }));
+        self.count.store(armed.len(), Ordering::Release);
+        id
+    }
+
+    pub(crate) fn remove(&self, id: u64) -> bool {
+        self.retain(|armed| armed.id != id)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.retain(|_| false);
+    }
+
+    fn retain(&self, keep: impl Fn(&Armed) -> bool) -> bool {
+        let mut armed = self.armed.write().unwrap_or_else(PoisonError::into_inner);
+        let before = armed.len();
+        armed.retain(|armed| keep(armed));
+        self.count.store(armed.len(), Ordering::Release);
+        armed.len() < before
+    }
+
+    pub(crate) fn list(&self) -> Vec<ActiveFault> {
+        let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
+        armed
+            .iter()
+            .map(|armed| ActiveFault {
+                id: armed.id,
+                met: armed.met(),
+                fault: armed.fault.clone(),
+            })
+            .collect()
+    }
+
+    /// The faults that meet this request, in the order in which they were added.
+    pub(crate) fn meeting(&self, target: &Target<'_>) -> Vec<(u64, FaultAction)> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
+        armed
+            .iter()
+            .filter(|armed| armed.meets(target))
+            .map(|armed| (armed.id, armed.fault.action.clone()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_skips_then_meets_then_rests() {
+        let faults = Faults::default();
+        faults.add(
+            Fault::error(500, "no")
+                .on_request("GET", "/redfish/*")
+                .skip(1)
+                .times(2),
+        );
+        let target = |path| Target {
+            bmc: "b",
+            system: None,
+            method: "GET",
+            path,
+        };
+        let met: Vec<_> = (0..5)
+            .map(|_| faults.meeting(&target("/redfish/v1")).len())
+            .collect();
+        assert_eq!(met, [0, 1, 1, 0, 0]);
+        assert_eq!(faults.meeting(&target("/other")).len(), 0);
+        assert_eq!(faults.list()[0].met, 2);
+    }
+}

@@ -1,0 +1,411 @@
+//! The record of every request, so that tests can count and order them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::Stamp;
+use crate::glob;
+
+/// What takes the place of a secret.
+const REDACTED: &str = "[redacted]";
+
+/// How much of the requests is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JournalMode {
+    /// The last so many entries.
+    Keep(usize),
+    /// Only counts; the cheapest, for benchmarks.
+    CountOnly,
+}
+
+impl Default for JournalMode {
+    fn default() -> Self {
+        Self::Keep(100_000)
+    }
+}
+
+/// One request and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// Its place in the order of all requests and events, given at arrival.
+    pub sequence: u64,
+    /// When it arrived.
+    #[serde(flatten)]
+    pub at: Stamp,
+    /// When it was answered or cut, in microseconds since the simulator started; nothing while it
+    /// is under way.
+    pub finished_micros: Option<u64>,
+    /// The BMC's name.
+    pub bmc: String,
+    /// The machine's name, when the path is inside of a system or the BMC serves only one.
+    pub system: Option<String>,
+    /// The method.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The query, without the question mark.
+    pub query: Option<String>,
+    /// The body, with secrets replaced; a text when it was no JSON.
+    pub body: Option<Value>,
+    /// The `If-Match` header.
+    pub if_match: Option<String>,
+    /// The `User-Agent` header.
+    pub user_agent: Option<String>,
+    /// How the client authenticated; nothing is proved by it, see `status`.
+    pub authentication: Authentication,
+    /// The connection's number; each connection of the simulator has another one.
+    pub connection: u64,
+    /// What became of the request.
+    pub outcome: Outcome,
+    /// The status of the answer; nothing when none was sent.
+    pub status: Option<u16>,
+    /// Whether the request reached its handler and was carried out with a 2xx answer, whatever the
+    /// client was told.
+    pub applied: bool,
+    /// The faults that took part, by number.
+    pub faults: Vec<u64>,
+}
+
+/// How a client authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Authentication {
+    /// Not at all.
+    None,
+    /// With `Authorization: Basic`.
+    Basic,
+    /// With `X-Auth-Token`.
+    Session,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is still being worked on.
+    UnderWay,
+    /// An answer was given.
+    Answered,
+    /// A fault cut the connection instead of answering.
+    Cut,
+    /// The client or the BMC closed the connection before there was an answer.
+    Abandoned,
+}
+
+/// Which entries of the journal are meant; every field that is there must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JournalQuery {
+    /// Only entries after this sequence number.
+    pub since: Option<u64>,
+    /// The BMC's name.
+    pub bmc: Option<String>,
+    /// The machine's name.
+    pub system: Option<String>,
+    /// The method.
+    pub method: Option<String>,
+    /// A pattern for the path; `*` stands for any text.
+    pub path: Option<String>,
+    /// The status.
+    pub status: Option<u16>,
+    /// The outcome.
+    pub outcome: Option<Outcome>,
+    /// At most so many entries, the oldest first.
+    pub limit: Option<usize>,
+}
+
+impl JournalQuery {
+    /// Requests to one machine.
+    #[must_use]
+    pub fn system(name: &str) -> Self {
+        Self {
+            system: Some(name.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// Narrows to a method and a pattern for the path.
+    #[must_use]
+    pub fn request(mut self, method: &str, path: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// Narrows to entries after `sequence`.
+    #[must_use]
+    pub fn since(mut self, sequence: u64) -> Self {
+        self.since = Some(sequence);
+        self
+    }
+
+    fn matches(&self, entry: &JournalEntry) -> bool {
+        fn same<T: PartialEq + ?Sized>(wanted: Option<&T>, is: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == is)
+        }
+        same(self.bmc.as_deref(), entry.bmc.as_str())
+            && self
+                .system
+                .as_ref()
+                .is_none_or(|wanted| entry.system.as_ref() == Some(wanted))
+            && same(self.method.as_deref(), entry.method.as_str())
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|pattern| glob::matches(pattern, &entry.path))
+            && self
+                .status
+                .is_none_or(|wanted| entry.status == Some(wanted))
+            && same(self.outcome.as_ref(), &entry.outcome)
+    }
+}
+
+/// Counts of all requests since the start or the last clearing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// All of them.
+    pub requests: u64,
+    /// By method and status, such as `GET 200`; a request without an answer counts as `GET -`.
+    pub by_method_and_status: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    mode: JournalMode,
+    entries: VecDeque<JournalEntry>,
+    requests: u64,
+    finished: BTreeMap<(http_method::Name, u16), u64>,
+}
+
+impl Journal {
+    pub(crate) fn new(mode: JournalMode) -> Self {
+        Self {
+            kept: Mutex::new(Kept {
+                mode,
+                entries: VecDeque::new(),
+                requests: 0,
+                finished: BTreeMap::new(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keeps_entries(&self) -> bool {
+        matches!(self.lock().mode, JournalMode::Keep(_))
+    }
+
+    pub(crate) fn set_mode(&self, mode: JournalMode) {
+        let mut kept = self.lock();
+        kept.mode = mode;
+        kept.trim();
+    }
+
+    /// Counts an arriving request.
+    pub(crate) fn count(&self) {
+        self.lock().requests += 1;
+    }
+
+    /// Counts an arriving request and keeps its entry, in the order of arrival.
+    pub(crate) fn begin(&self, entry: JournalEntry) {
+        let mut kept = self.lock();
+        kept.requests += 1;
+        // Two requests may take their numbers in one order and the lock in the other.
+        let place = kept
+            .entries
+            .iter()
+            .rposition(|other| other.sequence < entry.sequence)
+            .map_or(0, |before| before + 1);
+        kept.entries.insert(place, entry);
+        kept.trim();
+    }
+
+    /// Notes what became of the request with this number.
+    pub(crate) fn finish(
+        &self,
+        sequence: u64,
+        method: &hyper::Method,
+        status: Option<u16>,
+        note: impl FnOnce(&mut JournalEntry),
+    ) {
+        let mut kept = self.lock();
+        *kept
+            .finished
+            .entry((http_method::name(method), status.unwrap_or(0)))
+            .or_default() += 1;
+        if let Ok(place) = kept
+            .entries
+            .binary_search_by_key(&sequence, |entry| entry.sequence)
+        {
+            note(&mut kept.entries[place]);
+        }
+    }
+
+    pub(crate) fn update(&self, sequence: u64, note: impl FnOnce(&mut JournalEntry)) {
+        let mut kept = self.lock();
+        if let Ok(place) = kept
+            .entries
+            .binary_search_by_key(&sequence, |entry| entry.sequence)
+        {
+            note(&mut kept.entries[place]);
+        }
+    }
+
+    pub(crate) fn find(&self, query: &JournalQuery) -> Vec<JournalEntry> {
+        let kept = self.lock();
+        let since = query.since.unwrap_or(0);
+        let from = kept
+            .entries
+            .partition_point(|entry| entry.sequence <= since);
+        kept.entries
+            .iter()
+            .skip(from)
+            .filter(|entry| query.matches(entry))
+            .take(query.limit.unwrap_or(usize::MAX))
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let kept = self.lock();
+        Counts {
+            requests: kept.requests,
+            by_method_and_status: kept
+                .finished
+                .iter()
+                .map(|((method, status), count)| {
+                    let status = match status {
+                        0 => "-".to_owned(),
+                        status => status.to_string(),
+                    };
+                    (format!("{method} {status}"), *count)
+                })
+                .collect(),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut kept = self.lock();
+        kept.entries.clear();
+        kept.requests = 0;
+        kept.finished.clear();
+    }
+}
+
+impl Kept {
+    fn trim(&mut self) {
+        let room = match self.mode {
+            JournalMode::Keep(room) => room,
+            JournalMode::CountOnly => 0,
+        };
+        while self.entries.len() > room {
+            self.entries.pop_front();
+        }
+    }
+}
+
+mod http_method {
+    use hyper::Method;
+
+    pub(super) type Name = &'static str;
+
+    /// Methods as static text, so that counting allocates nothing.
+    pub(super) fn name(method: &Method) -> Name {
+        [
+            (&Method::GET, "GET"),
+            (&Method::HEAD, "HEAD"),
+            (&Method::POST, "POST"),
+            (&Method::PATCH, "PATCH"),
+            (&Method::PUT, "PUT"),
+            (&Method::DELETE, "DELETE"),
+            (&Method::OPTIONS, "OPTIONS"),
+        ]
+        .into_iter()
+        .find_map(|(known, name)| (known == method).then_some(name))
+        .unwrap_or("OTHER")
+    }
+}
+
+/// The body as the journal shows it: secrets replaced, whatever their depth or case.
+pub(crate) fn redact(body: &[u8]) -> Option<Value> {
+    if body.is_empty() {
+        return None;
+    }
+    let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
+        // What cannot be parsed cannot be redacted either.
+        return Some(Value::String(format!("{} bytes, no JSON", body.len())));
+    };
+    replace_secrets(&mut value);
+    Some(value)
+}
+
+fn replace_secrets(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                let name = name.to_ascii_lowercase();
+                if ["password", "token", "secret", "passphrase"]
+                    .iter()
+                    .any(|word| name.contains(word))
+                    && !member.is_null()
+                    && !member.is_boolean()
+                {
+                    *member = Value::String(REDACTED.to_owned());
+                } else {
+                    replace_secrets(member);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(replace_secrets),
+        // Media and boot URIs may carry credentials before the host.
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://") {
+                let host = rest.split('/').next().unwrap_or_default();
+                if let Some((_, _)) = host.rsplit_once('@') {
+                    let after = &rest[host.rfind('@').map_or(0, |at| at + 1)..];
+                    *text = format!("{scheme}://{REDACTED}@{after}");
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_do_not_enter_the_journal_at_any_depth() {
+        let body = json!({
+            "UserName": "admin",
+            "Password": "hunter2",
+            "Oem": [{"NewPassword": "hunter2", "PasswordChangeRequired": true}],
+            "Image": "https://admin:hunter2@images.example/a.iso",
+        });
+        let shown = redact(body.to_string().as_bytes()).map(|value| value.to_string());
+        let shown = shown.unwrap_or_default();
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("images.example/a.iso"), "{shown}");
+        assert!(shown.contains("\"PasswordChangeRequired\":true"), "{shown}");
+    }
+
+    #[test]
+    fn a_body_that_is_no_json_is_not_shown() {
+        let shown = redact(b"{\"Password\":\"hunter2\"").map(|value| value.to_string());
+        assert_eq!(shown.as_deref(), Some("\"21 bytes, no JSON\""));
+    }
+}

@@ -1,0 +1,138 @@
+//! What a reset makes a machine do, and when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::history::{BootSource, Cause, EventKind};
+use super::state::{State, Step};
+use crate::personality::PowerRules;
+use crate::words::{BootProgress, PowerState, ResetType};
+
+/// How a machine takes a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It does what was asked.
+    Accepted,
+    /// It is already as asked, or on its way there.
+    AlreadyThere,
+    /// It cannot in its state.
+    Conflict,
+}
+
+impl State {
+    pub(crate) fn reset(&mut self, reset: ResetType, rules: &PowerRules) -> Taken {
+        use ResetType::{
+            ForceOff, ForceOn, ForceRestart, GracefulRestart, GracefulShutdown, Nmi, On,
+            PowerCycle, PushPowerButton,
+        };
+        let off = self.goal == PowerState::Off;
+        match reset {
+            On | ForceOn if !off => return Taken::AlreadyThere,
+            ForceOff | GracefulShutdown if self.power == PowerState::Off && off => {
+                return Taken::AlreadyThere;
+            }
+            Nmi if off => return Taken::Conflict,
+            // Still on the way down: as BMCs do, it must arrive before it can be told otherwise.
+            On | ForceOn | PushPowerButton | ForceRestart | GracefulRestart | PowerCycle
+                if off && self.power != PowerState::Off =>
+            {
+                return Taken::Conflict;
+            }
+            ForceRestart | GracefulRestart | PowerCycle if off && !rules.restart_powers_on => {
+                return Taken::Conflict;
+            }
+            _ => {}
+        }
+        self.record(EventKind::Reset { reset_type: reset });
+        let graceful = matches!(reset, GracefulShutdown | GracefulRestart)
+            || (reset == PushPowerButton && !off);
+        if graceful && self.behaviour.ignores_shutdown {
+            self.record(EventKind::ShutdownIgnored { reset_type: reset });
+            return Taken::Accepted;
+        }
+        let shutdown = self.behaviour.graceful_shutdown;
+        match reset {
+            On | ForceOn => self.plan_on(self.now, rules),
+            PushPowerButton | ForceRestart | GracefulRestart | PowerCycle if off => {
+                self.plan_on(self.now, rules);
+            }
+            ForceOff => self.plan_shown_off(rules),
+            // A second request does not start the shutdown that is under way over again.
+            GracefulShutdown | PushPowerButton if !off => self.plan_off(shutdown, Cause::Reset),
+            ForceRestart => self.plan_restart(Duration::ZERO),
+            GracefulRestart => self.plan_restart(shutdown),
+            PowerCycle => {
+                self.plan_shown_off(rules);
+                let pause = self.behaviour.power_off + self.behaviour.cycle_pause;
+                self.plan_on(self.now + pause, rules);
+            }
+            GracefulShutdown | PushPowerButton | Nmi => {}
+        }
+        Taken::Accepted
+    }
+
+    /// Switches on from `start`, behind what is already planned.
+    fn plan_on(&mut self, start: Instant, rules: &PowerRules) {
+        if rules.shows_transitions {
+            self.plan(start, Step::Power(PowerState::PoweringOn, Cause::Reset));
+        }
+        let on = start + self.behaviour.power_on;
+        self.plan(on, Step::Power(PowerState::On, Cause::Reset));
+        self.plan(on, Step::Boot);
+        self.goal = PowerState::On;
+    }
+
+    fn plan_shown_off(&mut self, rules: &PowerRules) {
+        self.plan_off(self.behaviour.power_off, Cause::Reset);
+        if rules.shows_transitions && self.power != PowerState::Off {
+            self.schedule
+                .push_front((self.now, Step::Power(PowerState::PoweringOff, Cause::Reset)));
+        }
+    }
+
+    /// Switches off after `wait`; everything else that was planned is forgotten.
+    pub(crate) fn plan_off(&mut self, wait: Duration, cause: Cause) {
+        self.schedule.clear();
+        self.plan(self.now + wait, Step::Power(PowerState::Off, cause));
+        self.goal = PowerState::Off;
+    }
+
+    fn plan_restart(&mut self, wait: Duration) {
+        self.schedule.clear();
+        let start = self.now + wait;
+        // A machine that was caught between two states is on when it restarts.
+        self.plan(start, Step::Power(PowerState::On, Cause::Reset));
+        self.plan(start, Step::Restart);
+        self.plan(start + self.behaviour.power_on, Step::Boot);
+        self.goal = PowerState::On;
+    }
+
+    /// Plans what follows the choice of a boot source.
+    pub(crate) fn plan_boot(&mut self) {
+        let third = self.behaviour.boot / 3;
+        let start = self.now;
+        for (step, at) in [
+            (BootProgress::PrimaryProcessorInitializationStarted, start),
+            (
+                BootProgress::SystemHardwareInitializationComplete,
+                start + third,
+            ),
+            (BootProgress::OSBootStarted, start + third * 2),
+            (BootProgress::OSRunning, start + self.behaviour.boot),
+        ] {
+            self.plan(at, Step::Progress(step));
+        }
+        let from_elsewhere = self
+            .last_boot
+            .as_ref()
+            .is_some_and(|boot| boot.booted_from != BootSource::Disk);
+        if let (true, Some(work)) = (from_elsewhere, self.behaviour.image_works_then_off) {
+            self.plan(start + self.behaviour.boot + work, Step::SoftwareOff);
+        }
+    }
+
+    fn plan(&mut self, at: Instant, step: Step) {
+        self.schedule.push_back((at, step));
+    }
+}

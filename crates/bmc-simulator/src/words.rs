@@ -1,0 +1,162 @@
+//! The words of the Redfish data model that a machine understands, spelled as on the wire.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Declares an enumeration whose variants are spelled on the wire as in Rust.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vmeta])* $variant),+ }
+
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The spelling on the wire.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant)),+ }
+            }
+
+            /// The value spelled `text`, if there is one; case matters.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// `PowerState` of a `ComputerSystem`.
+    PowerState {
+        /// No main power.
+        Off,
+        /// Main power is applied.
+        On,
+        /// On its way from off to on.
+        PoweringOn,
+        /// On its way from on to off.
+        PoweringOff,
+    }
+}
+
+words! {
+    /// `ResetType` of the action `#ComputerSystem.Reset`.
+    ResetType {
+        /// Power on.
+        On,
+        /// Power on, at once.
+        ForceOn,
+        /// Cut the power.
+        ForceOff,
+        /// Ask the operating system to shut down.
+        GracefulShutdown,
+        /// Ask the operating system to restart.
+        GracefulRestart,
+        /// Reset without asking the operating system.
+        ForceRestart,
+        /// Off, a pause, on.
+        PowerCycle,
+        /// What the button on the front does.
+        PushPowerButton,
+        /// A non-maskable interrupt; the power stays as it is.
+        Nmi,
+    }
+}
+
+words! {
+    /// `BootSourceOverrideEnabled`.
+    OverrideEnabled {
+        /// The machine boots by its own order.
+        Disabled,
+        /// The override holds for one boot, then returns to `Disabled`.
+        Once,
+        /// The override holds until it is changed.
+        Continuous,
+    }
+}
+
+words! {
+    /// `BootSourceOverrideMode`.
+    BootMode {
+        /// BIOS compatibility.
+        Legacy,
+        /// UEFI.
+        UEFI,
+    }
+}
+
+words! {
+    /// `BootSourceOverrideTarget`.
+    BootTarget {
+        /// The machine's own order.
+        None,
+        /// Network boot by PXE.
+        Pxe,
+        /// A floppy, real or virtual.
+        Floppy,
+        /// A CD or DVD, real or virtual.
+        Cd,
+        /// A USB device, real or virtual.
+        Usb,
+        /// The disk.
+        Hdd,
+        /// The firmware's set-up screen.
+        BiosSetup,
+        /// The manufacturer's utilities.
+        Utilities,
+        /// The manufacturer's diagnostics.
+        Diags,
+        /// The UEFI shell.
+        UefiShell,
+        /// The device named by `UefiTargetBootSourceOverride`.
+        UefiTarget,
+        /// An SD card.
+        SDCard,
+        /// UEFI HTTP boot, from `HttpBootUri` or from what DHCP answers.
+        UefiHttp,
+        /// A remote drive such as iSCSI.
+        RemoteDrive,
+    }
+}
+
+words! {
+    /// `BootProgress.LastState`, the states this simulator passes through.
+    BootProgress {
+        /// Not booting, not booted.
+        None,
+        /// The first processor runs firmware.
+        PrimaryProcessorInitializationStarted,
+        /// The firmware is done with the hardware.
+        SystemHardwareInitializationComplete,
+        /// The boot loader was started.
+        OSBootStarted,
+        /// The operating system runs.
+        OSRunning,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_spelled_the_same_for_serde_and_for_parse() {
+        for value in ResetType::ALL {
+            let json = serde_json::to_value(value).ok();
+            assert_eq!(json, Some(serde_json::Value::from(value.as_str())));
+            assert_eq!(ResetType::parse(value.as_str()), Some(*value));
+        }
+        assert_eq!(ResetType::parse("forceoff"), Option::None);
+    }
+}
