@@ -36,7 +36,7 @@ pub(super) fn queue(lines: &[Line], now: Timestamp) -> String {
             line.state.to_owned(),
             line.id.to_string(),
             span(elapsed),
-            line.waiting_for.clone().unwrap_or_else(|| "-".to_owned()),
+            line.waiting_briefly.clone().unwrap_or_else(|| "-".to_owned()),
             by,
         ]);
     }

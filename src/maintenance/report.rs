@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
-    queue::{self, Turn},
+    queue::{self, Turn, WaitReason},
     state::{Maintenance, Phase},
 };
 
@@ -27,6 +27,8 @@ pub struct Line {
     pub position: usize,
     /// What it waits for, or where its steps have got to.
     pub waiting_for: Option<String>,
+    /// The same in a few words, for a table that lists the others anyway.
+    pub waiting_briefly: Option<String>,
     /// Why giving back could not go on.
     pub stuck: Option<String>,
     /// When it was asked for.
@@ -78,13 +80,15 @@ fn line(
         Phase::Releasing { stuck, .. } => stuck.clone(),
         _ => None,
     };
+    let (waiting_for, waiting_briefly) = waiting_for(lock, leases, record, aging, now);
     Line {
         server: record.server().to_owned(),
         lock_key: lock.key.clone(),
         id: record.id.clone(),
         state: record.phase.name(),
         position,
-        waiting_for: waiting_for(lock, leases, record, aging, now),
+        waiting_for,
+        waiting_briefly,
         stuck,
         requested_at: record.requested_at,
         admitted_at: record.admitted_at,
@@ -100,23 +104,32 @@ fn line(
     }
 }
 
-/// What would let it go on, as far as the store knows.
+/// What would let it go on, as far as the store knows: in full, and in a few words.
 fn waiting_for(
     lock: &ServerLock,
     leases: &Leases,
     record: &Maintenance,
     aging: Duration,
     now: Timestamp,
-) -> Option<String> {
-    match &record.phase {
-        Phase::Pending => Some(match queue::turn(lock, leases, &record.uid, aging, now) {
-            Turn::Yours => "a process that drives it: apply again".to_owned(),
-            Turn::ReclaimOverdue(_) => "an overdue hold that the next process gives back".to_owned(),
-            Turn::Wait { reason, .. } => reason.to_string(),
-        }),
-        Phase::Preparing(progress) => Some(format!("preparing {}", progress.text())),
-        Phase::Releasing { stuck: Some(cause), .. } => Some(format!("destroy again: {cause}")),
-        Phase::Releasing { progress, .. } => Some(format!("giving back {}", progress.text())),
-        Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => None,
-    }
+) -> (Option<String>, Option<String>) {
+    let (full, brief) = match &record.phase {
+        Phase::Pending => match queue::turn(lock, leases, &record.uid, aging, now) {
+            Turn::Yours => ("a process that drives it: apply again".to_owned(), None),
+            Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
+            Turn::Wait { reason, .. } => {
+                let brief = match &reason {
+                    WaitReason::Turn { ahead } => Some(format!("turn, {} ahead", ahead.len())),
+                    WaitReason::SameHold { actor } => Some(format!("{} to be done", actor.id)),
+                    WaitReason::HoldNotReady { hold, .. } => Some(format!("{hold} to be prepared")),
+                };
+                (reason.to_string(), brief)
+            }
+        },
+        Phase::Preparing(progress) => (format!("preparing {}", progress.text()), Some(progress.text())),
+        Phase::Releasing { stuck: Some(cause), .. } => (format!("destroy again: {cause}"), None),
+        Phase::Releasing { progress, .. } => (format!("giving back {}", progress.text()), Some(progress.text())),
+        Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => return (None, None),
+    };
+    let brief = brief.unwrap_or_else(|| full.clone());
+    (Some(full), Some(brief))
 }

@@ -29,12 +29,7 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     pub(crate) fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            wall: Timestamp::now(),
-            sequence: AtomicU64::new(0),
-            changed: Notify::new(),
-        }
+        Self { start: Instant::now(), wall: Timestamp::now(), sequence: AtomicU64::new(0), changed: Notify::new() }
     }
 
     /// The next number; requests and events share one sequence, which starts at 1.
@@ -55,10 +50,7 @@ impl Timeline {
         let since = at.saturating_duration_since(self.start);
         let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         let offset = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-        Stamp {
-            micros,
-            wall: self.wall.checked_add(offset).unwrap_or(Timestamp::MAX),
-        }
+        Stamp { micros, wall: self.wall.checked_add(offset).unwrap_or(Timestamp::MAX) }
     }
 
     /// Wakes whoever waits for a change; next to free when nobody does.
@@ -67,11 +59,7 @@ impl Timeline {
     }
 
     /// Calls `look` until it finds something or `deadline` passes.
-    pub(crate) async fn wait<T>(
-        &self,
-        deadline: Instant,
-        mut look: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
+    pub(crate) async fn wait<T>(&self, deadline: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -93,10 +81,7 @@ pub(crate) mod millis {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[allow(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde fixes the signature"
-    )]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde fixes the signature")]
     pub(crate) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
@@ -113,18 +98,11 @@ pub(crate) mod optional_millis {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[allow(clippy::ref_option, reason = "serde fixes the signature")]
-    pub(crate) fn serialize<S: Serializer>(
-        value: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        value
-            .map(|value| u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
-            .serialize(to)
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        value.map(|value| u64::try_from(value.as_millis()).unwrap_or(u64::MAX)).serialize(to)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
     }
 }

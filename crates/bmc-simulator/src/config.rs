@@ -70,10 +70,7 @@ pub struct Credentials {
 
 impl Default for Credentials {
     fn default() -> Self {
-        Self {
-            username: "admin".into(),
-            password: "simulated-password".into(),
-        }
+        Self { username: "admin".into(), password: "simulated-password".into() }
     }
 }
 
@@ -165,9 +162,7 @@ impl SimulatorConfig {
     #[must_use]
     pub fn with_systems(count: usize) -> Self {
         Self {
-            systems: (1..=count)
-                .map(|number| SystemConfig::named(format!("node{number}")))
-                .collect(),
+            systems: (1..=count).map(|number| SystemConfig::named(format!("node{number}"))).collect(),
             ..Self::default()
         }
     }

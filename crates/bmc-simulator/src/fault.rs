@@ -129,15 +129,7 @@ impl Fault {
     /// A fault that meets every request until it is removed.
     #[must_use]
     pub fn new(action: FaultAction) -> Self {
-        Self {
-            bmc: None,
-            system: None,
-            method: None,
-            path: None,
-            skip: 0,
-            times: None,
-            action,
-        }
+        Self { bmc: None, system: None, method: None, path: None, skip: 0, times: None, action }
     }
 
     /// Answers with a status and a Redfish error.
@@ -145,10 +137,7 @@ impl Fault {
     pub fn error(status: u16, message: &str) -> Self {
         Self::new(FaultAction::Answer {
             status,
-            body: FaultBody::Error {
-                key: "GeneralError".into(),
-                message: message.into(),
-            },
+            body: FaultBody::Error { key: "GeneralError".into(), message: message.into() },
             headers: Vec::new(),
             apply: false,
         })
@@ -237,23 +226,11 @@ struct Armed {
 
 impl Armed {
     fn meets(&self, target: &Target<'_>) -> bool {
-        let Fault {
-            bmc,
-            system,
-            method,
-            path,
-            skip,
-            times,
-            ..
-        } = &self.fault;
+        let Fault { bmc, system, method, path, skip, times, .. } = &self.fault;
         let fits = bmc.as_deref().is_none_or(|bmc| bmc == target.bmc)
             && (system.is_none() || system.as_deref() == target.system)
-            && method
-                .as_deref()
-                .is_none_or(|method| method == target.method)
-            && path
-                .as_deref()
-                .is_none_or(|path| glob::matches(path, target.path));
+            && method.as_deref().is_none_or(|method| method == target.method)
+            && path.as_deref().is_none_or(|path| glob::matches(path, target.path));
         if !fits {
             return false;
         }
@@ -262,10 +239,7 @@ impl Armed {
     }
 
     fn met(&self) -> u64 {
-        let met = self
-            .seen
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.fault.skip);
+        let met = self.seen.load(Ordering::Relaxed).saturating_sub(self.fault.skip);
         self.fault.times.map_or(met, |times| met.min(times))
     }
 }
@@ -283,11 +257,7 @@ impl Faults {
     pub(crate) fn add(&self, fault: Fault) -> u64 {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut armed = self.armed.write().unwrap_or_else(PoisonError::into_inner);
-        armed.push(Arc::new(Armed {
-            id,
-            fault,
-            seen: AtomicU64::new(0),
-        }));
+        armed.push(Arc::new(Armed { id, fault, seen: AtomicU64::new(0) }));
         self.count.store(armed.len(), Ordering::Release);
         id
     }
@@ -310,14 +280,7 @@ impl Faults {
 
     pub(crate) fn list(&self) -> Vec<ActiveFault> {
         let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
-        armed
-            .iter()
-            .map(|armed| ActiveFault {
-                id: armed.id,
-                met: armed.met(),
-                fault: armed.fault.clone(),
-            })
-            .collect()
+        armed.iter().map(|armed| ActiveFault { id: armed.id, met: armed.met(), fault: armed.fault.clone() }).collect()
     }
 
     /// The faults that meet this request, in the order in which they were added.
@@ -326,11 +289,7 @@ impl Faults {
             return Vec::new();
         }
         let armed = self.armed.read().unwrap_or_else(PoisonError::into_inner);
-        armed
-            .iter()
-            .filter(|armed| armed.meets(target))
-            .map(|armed| (armed.id, armed.fault.action.clone()))
-            .collect()
+        armed.iter().filter(|armed| armed.meets(target)).map(|armed| (armed.id, armed.fault.action.clone())).collect()
     }
 }
 
@@ -341,21 +300,9 @@ mod tests {
     #[test]
     fn a_fault_skips_then_meets_then_rests() {
         let faults = Faults::default();
-        faults.add(
-            Fault::error(500, "no")
-                .on_request("GET", "/redfish/*")
-                .skip(1)
-                .times(2),
-        );
-        let target = |path| Target {
-            bmc: "b",
-            system: None,
-            method: "GET",
-            path,
-        };
-        let met: Vec<_> = (0..5)
-            .map(|_| faults.meeting(&target("/redfish/v1")).len())
-            .collect();
+        faults.add(Fault::error(500, "no").on_request("GET", "/redfish/*").skip(1).times(2));
+        let target = |path| Target { bmc: "b", system: None, method: "GET", path };
+        let met: Vec<_> = (0..5).map(|_| faults.meeting(&target("/redfish/v1")).len()).collect();
         assert_eq!(met, [0, 1, 1, 0, 0]);
         assert_eq!(faults.meeting(&target("/other")).len(), 0);
         assert_eq!(faults.list()[0].met, 2);

@@ -34,16 +34,8 @@ mod tests {
             ("/a", "/a", true),
             ("/a", "/a/b", false),
             ("/a*", "/a/b", true),
-            (
-                "*/Actions/*.Reset",
-                "/s/1/Actions/ComputerSystem.Reset",
-                true,
-            ),
-            (
-                "*/Actions/*.Reset",
-                "/s/1/Actions/ComputerSystem.ResetX",
-                false,
-            ),
+            ("*/Actions/*.Reset", "/s/1/Actions/ComputerSystem.Reset", true),
+            ("*/Actions/*.Reset", "/s/1/Actions/ComputerSystem.ResetX", false),
             ("*aa*aa", "aaa", false),
             ("*aa*aa", "aaaa", true),
             ("a*b*c", "axbxbxc", true),

@@ -44,14 +44,8 @@ pub struct HeldQuery {
 impl HeldQuery {
     fn matches(&self, held: &HeldRequest) -> bool {
         (self.system.is_none() || self.system == held.system)
-            && self
-                .method
-                .as_ref()
-                .is_none_or(|method| *method == held.method)
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|path| glob::matches(path, &held.path))
+            && self.method.as_ref().is_none_or(|method| *method == held.method)
+            && self.path.as_ref().is_none_or(|path| glob::matches(path, &held.path))
             && self.phase.is_none_or(|phase| phase == held.phase)
     }
 }
@@ -64,10 +58,7 @@ pub(crate) struct Holds {
 
 impl Holds {
     pub(crate) fn new(timeline: Arc<Timeline>) -> Self {
-        Self {
-            held: Mutex::default(),
-            timeline,
-        }
+        Self { held: Mutex::default(), timeline }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (HeldRequest, oneshot::Sender<()>)>> {
@@ -93,24 +84,15 @@ impl Holds {
     }
 
     pub(crate) fn list(&self, query: &HeldQuery) -> Vec<HeldRequest> {
-        self.lock()
-            .values()
-            .map(|(held, _)| held)
-            .filter(|held| query.matches(held))
-            .cloned()
-            .collect()
+        self.lock().values().map(|(held, _)| held).filter(|held| query.matches(held)).cloned().collect()
     }
 
     pub(crate) fn release(&self, sequence: u64) -> bool {
-        self.lock()
-            .remove(&sequence)
-            .is_some_and(|(_, release)| release.send(()).is_ok())
+        self.lock().remove(&sequence).is_some_and(|(_, release)| release.send(()).is_ok())
     }
 
     pub(crate) fn release_all(&self) -> usize {
         let held = std::mem::take(&mut *self.lock());
-        held.into_values()
-            .filter_map(|(_, release)| release.send(()).ok())
-            .count()
+        held.into_values().filter_map(|(_, release)| release.send(()).ok()).count()
     }
 }

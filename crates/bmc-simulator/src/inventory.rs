@@ -10,11 +10,7 @@ impl Simulator {
     pub fn inventory(&self) -> String {
         let mut yaml = String::new();
         for machine in self.world.machines() {
-            let url = self
-                .world
-                .bmc(&machine.bmc)
-                .map(|bmc| bmc.url())
-                .unwrap_or_default();
+            let url = self.world.bmc(&machine.bmc).map(|bmc| bmc.url()).unwrap_or_default();
             // Writing into a String cannot fail.
             let _ = writeln!(
                 yaml,

@@ -122,10 +122,7 @@ impl JournalQuery {
     /// Requests to one machine.
     #[must_use]
     pub fn system(name: &str) -> Self {
-        Self {
-            system: Some(name.to_owned()),
-            ..Self::default()
-        }
+        Self { system: Some(name.to_owned()), ..Self::default() }
     }
 
     /// Narrows to a method and a pattern for the path.
@@ -148,18 +145,10 @@ impl JournalQuery {
             wanted.is_none_or(|wanted| wanted == is)
         }
         same(self.bmc.as_deref(), entry.bmc.as_str())
-            && self
-                .system
-                .as_ref()
-                .is_none_or(|wanted| entry.system.as_ref() == Some(wanted))
+            && self.system.as_ref().is_none_or(|wanted| entry.system.as_ref() == Some(wanted))
             && same(self.method.as_deref(), entry.method.as_str())
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|pattern| glob::matches(pattern, &entry.path))
-            && self
-                .status
-                .is_none_or(|wanted| entry.status == Some(wanted))
+            && self.path.as_ref().is_none_or(|pattern| glob::matches(pattern, &entry.path))
+            && self.status.is_none_or(|wanted| entry.status == Some(wanted))
             && same(self.outcome.as_ref(), &entry.outcome)
     }
 }
@@ -188,14 +177,7 @@ struct Kept {
 
 impl Journal {
     pub(crate) fn new(mode: JournalMode) -> Self {
-        Self {
-            kept: Mutex::new(Kept {
-                mode,
-                entries: VecDeque::new(),
-                requests: 0,
-                finished: BTreeMap::new(),
-            }),
-        }
+        Self { kept: Mutex::new(Kept { mode, entries: VecDeque::new(), requests: 0, finished: BTreeMap::new() }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -222,11 +204,8 @@ impl Journal {
         let mut kept = self.lock();
         kept.requests += 1;
         // Two requests may take their numbers in one order and the lock in the other.
-        let place = kept
-            .entries
-            .iter()
-            .rposition(|other| other.sequence < entry.sequence)
-            .map_or(0, |before| before + 1);
+        let place =
+            kept.entries.iter().rposition(|other| other.sequence < entry.sequence).map_or(0, |before| before + 1);
         kept.entries.insert(place, entry);
         kept.trim();
     }
@@ -240,24 +219,15 @@ impl Journal {
         note: impl FnOnce(&mut JournalEntry),
     ) {
         let mut kept = self.lock();
-        *kept
-            .finished
-            .entry((http_method::name(method), status.unwrap_or(0)))
-            .or_default() += 1;
-        if let Ok(place) = kept
-            .entries
-            .binary_search_by_key(&sequence, |entry| entry.sequence)
-        {
+        *kept.finished.entry((http_method::name(method), status.unwrap_or(0))).or_default() += 1;
+        if let Ok(place) = kept.entries.binary_search_by_key(&sequence, |entry| entry.sequence) {
             note(&mut kept.entries[place]);
         }
     }
 
     pub(crate) fn update(&self, sequence: u64, note: impl FnOnce(&mut JournalEntry)) {
         let mut kept = self.lock();
-        if let Ok(place) = kept
-            .entries
-            .binary_search_by_key(&sequence, |entry| entry.sequence)
-        {
+        if let Ok(place) = kept.entries.binary_search_by_key(&sequence, |entry| entry.sequence) {
             note(&mut kept.entries[place]);
         }
     }
@@ -265,9 +235,7 @@ impl Journal {
     pub(crate) fn find(&self, query: &JournalQuery) -> Vec<JournalEntry> {
         let kept = self.lock();
         let since = query.since.unwrap_or(0);
-        let from = kept
-            .entries
-            .partition_point(|entry| entry.sequence <= since);
+        let from = kept.entries.partition_point(|entry| entry.sequence <= since);
         kept.entries
             .iter()
             .skip(from)
@@ -355,9 +323,7 @@ fn replace_secrets(value: &mut Value) {
         Value::Object(members) => {
             for (name, member) in members {
                 let name = name.to_ascii_lowercase();
-                if ["password", "token", "secret", "passphrase"]
-                    .iter()
-                    .any(|word| name.contains(word))
+                if ["password", "token", "secret", "passphrase"].iter().any(|word| name.contains(word))
                     && !member.is_null()
                     && !member.is_boolean()
                 {

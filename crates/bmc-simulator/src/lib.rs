@@ -35,14 +35,14 @@ pub use self::fault::{ActiveFault, Fault, FaultAction, FaultBody, Phase};
 pub use self::hold::{HeldQuery, HeldRequest};
 pub use self::journal::{Authentication, Counts, JournalEntry, JournalMode, JournalQuery, Outcome};
 pub use self::machine::{
-    Behaviour, BootOverride, BootRecord, BootSource, Cause, Event, EventKind, Identity,
-    InsertedMedia, SystemStatus, SystemUuid,
+    Behaviour, BootOverride, BootRecord, BootSource, Cause, Event, EventKind, Identity, InsertedMedia, SystemStatus,
+    SystemUuid,
 };
 pub use self::net::{TlsError, Trust};
 pub use self::operate::{InsertChange, SimulatorError, SystemChange};
 pub use self::personality::{
-    Accepted, AlreadyThere, BootResource, BootRules, Etags, HttpRules, IfMatch, MediaDevice,
-    MediaPath, MediaRules, Personality, PowerRules, Quirks, SessionRules, SettingsApply, ToldBy,
+    Accepted, AlreadyThere, BootResource, BootRules, Etags, HttpRules, IfMatch, MediaDevice, MediaPath, MediaRules,
+    Personality, PowerRules, Quirks, SessionRules, SettingsApply, ToldBy,
 };
 pub use self::redfish::{Reply, RequestView};
 pub use self::simulator::{Simulator, StartError};

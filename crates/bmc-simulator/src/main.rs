@@ -11,8 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bmc_simulator::{
-    Behaviour, Credentials, JournalMode, Layout, Personality, Simulator, SimulatorConfig,
-    SystemConfig, TlsMode,
+    Behaviour, Credentials, JournalMode, Layout, Personality, Simulator, SimulatorConfig, SystemConfig, TlsMode,
 };
 use clap::{Parser, ValueEnum};
 use serde::de::DeserializeOwned;
@@ -131,10 +130,7 @@ fn configuration(arguments: &Arguments) -> Result<SimulatorConfig, Failure> {
             TlsArgument::Generated => TlsMode::Generated,
             TlsArgument::Off => TlsMode::Off,
         },
-        credentials: Credentials {
-            username: arguments.username.clone(),
-            password: arguments.password.clone().into(),
-        },
+        credentials: Credentials { username: arguments.username.clone(), password: arguments.password.clone().into() },
         bind: arguments.bind,
         port: arguments.port,
         control_port: arguments.control_port,

@@ -12,8 +12,7 @@ use crate::fault::{ActiveFault, Fault};
 use crate::hold::{HeldQuery, HeldRequest};
 use crate::journal::{Counts, JournalEntry, JournalMode, JournalQuery};
 use crate::machine::{
-    Behaviour, BootOverride, BootRecord, Event, EventKind, Identity, Inserted, Machine,
-    SystemStatus,
+    Behaviour, BootOverride, BootRecord, Event, EventKind, Identity, Inserted, Machine, SystemStatus,
 };
 use crate::net::set_availability;
 use crate::personality::SettingsApply;
@@ -89,16 +88,11 @@ impl Simulator {
     #[must_use]
     pub fn systems(&self) -> Vec<String> {
         let machines = self.world.machines();
-        machines
-            .iter()
-            .map(|machine| machine.name.to_string())
-            .collect()
+        machines.iter().map(|machine| machine.name.to_string()).collect()
     }
 
     fn machine(&self, name: &str) -> Result<Arc<Machine>, SimulatorError> {
-        self.world
-            .machine(name)
-            .ok_or_else(|| SimulatorError::NoSystem(name.to_owned()))
+        self.world.machine(name).ok_or_else(|| SimulatorError::NoSystem(name.to_owned()))
     }
 
     /// The address of a machine's BMC, such as `https://127.0.0.1:40001`.
@@ -160,12 +154,7 @@ impl Simulator {
                 state.eject(device, rules);
             }
             if let Some((device, image)) = insert {
-                let inserted = Inserted {
-                    image,
-                    write_protected: true,
-                    transfer_protocol: None,
-                    user_name: None,
-                };
+                let inserted = Inserted { image, write_protected: true, transfer_protocol: None, user_name: None };
                 state.insert(device, rules, inserted);
             }
             state.rendered = None;
@@ -179,19 +168,13 @@ impl Simulator {
 
     /// Changes a machine's power state behind everybody's back, at once.
     pub fn set_power(&self, system: &str, power: PowerState) -> Result<(), SimulatorError> {
-        let change = SystemChange {
-            power: Some(power),
-            ..SystemChange::default()
-        };
+        let change = SystemChange { power: Some(power), ..SystemChange::default() };
         self.change_system(system, change)
     }
 
     /// Changes how a machine behaves from now on.
     pub fn set_behaviour(&self, system: &str, behaviour: Behaviour) -> Result<(), SimulatorError> {
-        let change = SystemChange {
-            behaviour: Some(behaviour),
-            ..SystemChange::default()
-        };
+        let change = SystemChange { behaviour: Some(behaviour), ..SystemChange::default() };
         self.change_system(system, change)
     }
 }
@@ -199,9 +182,7 @@ impl Simulator {
 /// BMCs.
 impl Simulator {
     fn bmc(&self, name: &str) -> Result<Arc<Bmc>, SimulatorError> {
-        self.world
-            .bmc(name)
-            .ok_or_else(|| SimulatorError::NoBmc(name.to_owned()))
+        self.world.bmc(name).ok_or_else(|| SimulatorError::NoBmc(name.to_owned()))
     }
 
     /// The name of a machine's BMC.
@@ -221,11 +202,7 @@ impl Simulator {
     }
 
     /// Changes whether a BMC can be reached, and returns when it is so. Its port stays its own.
-    pub async fn set_availability(
-        &self,
-        bmc: &str,
-        availability: Availability,
-    ) -> Result<(), SimulatorError> {
+    pub async fn set_availability(&self, bmc: &str, availability: Availability) -> Result<(), SimulatorError> {
         let bmc = self.bmc(bmc)?;
         set_availability(&self.world, &bmc, availability).await;
         Ok(())
@@ -296,11 +273,7 @@ impl Simulator {
 
     /// Removes a fault.
     pub fn remove_fault(&self, id: u64) -> Result<(), SimulatorError> {
-        if self.world.faults.remove(id) {
-            Ok(())
-        } else {
-            Err(SimulatorError::NoFault(id))
-        }
+        if self.world.faults.remove(id) { Ok(()) } else { Err(SimulatorError::NoFault(id)) }
     }
 
     /// Removes every fault. Held requests stay held.
@@ -316,11 +289,7 @@ impl Simulator {
 
     /// Lets a held request go on; an error when it is not held (any more).
     pub fn release(&self, sequence: u64) -> Result<(), SimulatorError> {
-        if self.world.holds.release(sequence) {
-            Ok(())
-        } else {
-            Err(SimulatorError::NotHeld(sequence))
-        }
+        if self.world.holds.release(sequence) { Ok(()) } else { Err(SimulatorError::NotHeld(sequence)) }
     }
 
     /// Lets every held request go on, and returns how many there were.
@@ -343,18 +312,11 @@ impl Simulator {
             .timeline
             .wait(Instant::now() + time, look)
             .await
-            .ok_or_else(|| SimulatorError::Timeout {
-                waited: time,
-                what: what.to_owned(),
-            })
+            .ok_or_else(|| SimulatorError::Timeout { waited: time, what: what.to_owned() })
     }
 
     /// Waits until a request that matches is held.
-    pub async fn wait_held(
-        &self,
-        query: &HeldQuery,
-        time: Duration,
-    ) -> Result<HeldRequest, SimulatorError> {
+    pub async fn wait_held(&self, query: &HeldQuery, time: Duration) -> Result<HeldRequest, SimulatorError> {
         let look = || self.held(query).into_iter().next();
         self.wait_until("a held request", time, look).await
     }
@@ -372,12 +334,7 @@ impl Simulator {
     }
 
     /// Waits until a machine is in a power state.
-    pub async fn wait_power(
-        &self,
-        system: &str,
-        power: PowerState,
-        time: Duration,
-    ) -> Result<(), SimulatorError> {
+    pub async fn wait_power(&self, system: &str, power: PowerState, time: Duration) -> Result<(), SimulatorError> {
         let machine = self.machine(system)?;
         let look = || (machine.lock().power == power).then_some(());
         let what = format!("power state {power} of {system}");

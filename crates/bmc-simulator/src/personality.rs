@@ -57,10 +57,7 @@ pub trait Quirks: Debug + Send + Sync {
 /// Rules of power and reset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a way of its own in which BMCs differ"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a way of its own in which BMCs differ")]
 pub struct PowerRules {
     /// The accepted reset types.
     pub reset_types: Vec<ResetType>,
@@ -156,10 +153,7 @@ pub enum SettingsApply {
 /// Rules of virtual media.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a way of its own in which BMCs differ"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a way of its own in which BMCs differ")]
 pub struct MediaRules {
     /// The collections that show the devices; empty offers no virtual media.
     pub offered_under: Vec<MediaPath>,
@@ -336,11 +330,7 @@ impl Default for MediaRules {
 
 impl Default for HttpRules {
     fn default() -> Self {
-        Self {
-            etags: Etags::Strong,
-            if_match: IfMatch::Honoured,
-            closes_connections: false,
-        }
+        Self { etags: Etags::Strong, if_match: IfMatch::Honoured, closes_connections: false }
     }
 }
 

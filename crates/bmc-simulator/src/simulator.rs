@@ -64,20 +64,13 @@ impl Simulator {
             next_port: Mutex::new(config.port),
         };
         let world = World::new(defaults, tls, config.journal, config.latency);
-        let mut simulator = Self {
-            _alive: Some(Arc::new(Alive(Arc::clone(&world)))),
-            world,
-            trust,
-            control: None,
-        };
+        let mut simulator = Self { _alive: Some(Arc::new(Alive(Arc::clone(&world)))), world, trust, control: None };
         for system in config.systems {
             simulator.world.add(system)?;
         }
         if let Some(port) = config.control_port {
             let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            let address = control::listen(&simulator, address)
-                .await
-                .map_err(StartError::Control)?;
+            let address = control::listen(&simulator, address).await.map_err(StartError::Control)?;
             simulator.control = Some(address);
         }
         Ok(simulator)
@@ -85,10 +78,7 @@ impl Simulator {
 
     /// A copy that does not keep the simulator alive, for its own control interface.
     pub(crate) fn weak(&self) -> Self {
-        Self {
-            _alive: None,
-            ..self.clone()
-        }
+        Self { _alive: None, ..self.clone() }
     }
 
     /// Stops listening, cuts every connection, and returns when the ports are free.

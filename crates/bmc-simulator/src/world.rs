@@ -130,10 +130,7 @@ impl World {
 
     /// Keeps a task to be waited for at the end.
     pub(crate) fn keep(&self, task: JoinHandle<()>) {
-        self.tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(task);
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
     pub(crate) fn take_tasks(&self) -> Vec<JoinHandle<()>> {
@@ -141,45 +138,24 @@ impl World {
     }
 
     pub(crate) fn machine(&self, name: &str) -> Option<Arc<Machine>> {
-        self.machines
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        self.machines.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     pub(crate) fn machines(&self) -> Vec<Arc<Machine>> {
-        self.machines
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.machines.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     pub(crate) fn bmc(&self, name: &str) -> Option<Arc<Bmc>> {
-        self.bmcs
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        self.bmcs.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     pub(crate) fn bmcs(&self) -> Vec<Arc<Bmc>> {
-        self.bmcs
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.bmcs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Adds a machine, and its BMC when there is none yet.
     pub(crate) fn add(self: &Arc<Self>, config: SystemConfig) -> Result<Arc<Machine>, AddError> {
-        let mut machines = self
-            .machines
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut machines = self.machines.write().unwrap_or_else(PoisonError::into_inner);
         if machines.contains_key(config.name.as_str()) {
             return Err(AddError::NameTaken(config.name));
         }
@@ -192,15 +168,9 @@ impl World {
         };
         let rules = &bmc.personality;
         let identity = Identity {
-            uuid: config
-                .uuid
-                .unwrap_or_else(|| SystemUuid::Real(SystemConfig::default_uuid(&name))),
+            uuid: config.uuid.unwrap_or_else(|| SystemUuid::Real(SystemConfig::default_uuid(&name))),
             serial_number: Some(config.serial_number.unwrap_or_else(|| serial_number(&name))),
-            manufacturer: Some(
-                config
-                    .manufacturer
-                    .unwrap_or_else(|| rules.manufacturer.clone()),
-            ),
+            manufacturer: Some(config.manufacturer.unwrap_or_else(|| rules.manufacturer.clone())),
             model: Some(config.model.unwrap_or_else(|| rules.model.clone())),
         };
         let birth = Birth {
@@ -209,16 +179,11 @@ impl World {
             bmc: Arc::clone(&bmc.name),
             identity,
             power: config.power,
-            behaviour: config
-                .behaviour
-                .unwrap_or_else(|| self.defaults.behaviour.clone()),
+            behaviour: config.behaviour.unwrap_or_else(|| self.defaults.behaviour.clone()),
         };
         let machine = Machine::new(birth, Arc::clone(rules), Arc::clone(&self.timeline));
         if !bmc.adopt(Arc::clone(&machine)) {
-            return Err(AddError::IdTaken {
-                bmc: bmc.name.to_string(),
-                id: id.to_string(),
-            });
+            return Err(AddError::IdTaken { bmc: bmc.name.to_string(), id: id.to_string() });
         }
         if is_new {
             self.open(&bmc)?;
@@ -237,39 +202,20 @@ impl World {
         if let Some(bmc) = self.bmc(&name) {
             return (bmc, false);
         }
-        let personality = config
-            .personality
-            .clone()
-            .map_or_else(|| Arc::clone(&self.defaults.personality), Arc::new);
-        let bmc = Bmc::new(
-            name,
-            shared,
-            personality,
-            &self.defaults.credentials,
-            self.tls.is_some(),
-        );
+        let personality = config.personality.clone().map_or_else(|| Arc::clone(&self.defaults.personality), Arc::new);
+        let bmc = Bmc::new(name, shared, personality, &self.defaults.credentials, self.tls.is_some());
         (bmc, true)
     }
 
     fn open(self: &Arc<Self>, bmc: &Arc<Bmc>) -> Result<(), AddError> {
-        let mut port = self
-            .defaults
-            .next_port
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut port = self.defaults.next_port.lock().unwrap_or_else(PoisonError::into_inner);
         let address = SocketAddr::new(self.defaults.bind, *port);
-        let task = listen(self, bmc, address).map_err(|error| AddError::Listen {
-            bmc: bmc.name.to_string(),
-            error,
-        })?;
+        let task = listen(self, bmc, address).map_err(|error| AddError::Listen { bmc: bmc.name.to_string(), error })?;
         if *port != 0 {
             *port += 1;
         }
         self.keep(task);
-        self.bmcs
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(Arc::clone(&bmc.name), Arc::clone(bmc));
+        self.bmcs.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&bmc.name), Arc::clone(bmc));
         Ok(())
     }
 }

@@ -44,13 +44,9 @@ impl Role {
     /// The privileges by their names on the wire.
     pub(crate) const fn privileges(self) -> &'static [&'static str] {
         match self {
-            Self::Administrator => &[
-                "Login",
-                "ConfigureManager",
-                "ConfigureUsers",
-                "ConfigureComponents",
-                "ConfigureSelf",
-            ],
+            Self::Administrator => {
+                &["Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"]
+            }
             Self::Operator => &["Login", "ConfigureComponents", "ConfigureSelf"],
             Self::ReadOnly => &["Login", "ConfigureSelf"],
         }
@@ -85,16 +81,7 @@ enum LockedUntil {
 
 impl Account {
     pub(crate) fn new(id: String, user_name: String, password: SecretString, role: Role) -> Self {
-        Self {
-            id,
-            user_name,
-            password,
-            role,
-            enabled: true,
-            change_required: false,
-            wrong_in_a_row: 0,
-            locked: None,
-        }
+        Self { id, user_name, password, role, enabled: true, change_required: false, wrong_in_a_row: 0, locked: None }
     }
 
     pub(crate) fn locked(&self) -> bool {
@@ -140,17 +127,9 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(credentials: &Credentials) -> Self {
-        let first = Account::new(
-            "1".into(),
-            credentials.username.clone(),
-            credentials.password.clone(),
-            Role::Administrator,
-        );
-        Self {
-            all: Mutex::new(vec![first]),
-            wrong: AtomicU64::new(0),
-            last: AtomicU64::new(1),
-        }
+        let first =
+            Account::new("1".into(), credentials.username.clone(), credentials.password.clone(), Role::Administrator);
+        Self { all: Mutex::new(vec![first]), wrong: AtomicU64::new(0), last: AtomicU64::new(1) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Account>> {
@@ -158,16 +137,9 @@ impl Accounts {
     }
 
     /// Checks a user's name and password. Failures are counted, also those of unknown users.
-    pub(crate) fn check(
-        &self,
-        user_name: &str,
-        password: &str,
-        rules: &SessionRules,
-    ) -> Option<Caller> {
+    pub(crate) fn check(&self, user_name: &str, password: &str, rules: &SessionRules) -> Option<Caller> {
         let mut accounts = self.lock();
-        let account = accounts
-            .iter_mut()
-            .find(|account| account.user_name == user_name);
+        let account = accounts.iter_mut().find(|account| account.user_name == user_name);
         if let Some(account) = account {
             let right = account.password.expose_secret() == password;
             if right && account.enabled && !account.locked() {
@@ -190,10 +162,7 @@ impl Accounts {
 
     /// The owner of a session, as long as the account may still log in.
     pub(crate) fn caller(&self, id: &str) -> Option<Caller> {
-        self.lock()
-            .iter()
-            .find(|account| account.id == id && account.enabled)
-            .map(Caller::of)
+        self.lock().iter().find(|account| account.id == id && account.enabled).map(Caller::of)
     }
 
     pub(crate) fn wrong_attempts(&self) -> u64 {
@@ -201,11 +170,7 @@ impl Accounts {
     }
 
     pub(crate) fn locked(&self) -> Vec<String> {
-        self.lock()
-            .iter()
-            .filter(|account| account.locked())
-            .map(|account| account.user_name.clone())
-            .collect()
+        self.lock().iter().filter(|account| account.locked()).map(|account| account.user_name.clone()).collect()
     }
 
     pub(crate) fn unlock_all(&self) {

@@ -154,11 +154,7 @@ impl Bmc {
     }
 
     pub(crate) fn system(&self, id: &str) -> Option<Arc<Machine>> {
-        self.systems
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(id)
-            .cloned()
+        self.systems.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     /// The only machine of a BMC that is not shared.
@@ -166,28 +162,16 @@ impl Bmc {
         if self.shared {
             return None;
         }
-        self.systems
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .next()
-            .cloned()
+        self.systems.read().unwrap_or_else(PoisonError::into_inner).values().next().cloned()
     }
 
     pub(crate) fn systems(&self) -> Vec<Arc<Machine>> {
-        self.systems
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.systems.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     pub(crate) fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        self.address
-            .get()
-            .map_or_else(String::new, |address| format!("{scheme}://{address}"))
+        self.address.get().map_or_else(String::new, |address| format!("{scheme}://{address}"))
     }
 
     pub(crate) fn status(&self) -> BmcStatus {
@@ -196,11 +180,7 @@ impl Bmc {
             name: self.name.to_string(),
             url: self.url(),
             availability: *self.availability.borrow(),
-            systems: self
-                .systems()
-                .iter()
-                .map(|machine| machine.name.to_string())
-                .collect(),
+            systems: self.systems().iter().map(|machine| machine.name.to_string()).collect(),
             requests: self.requests.load(Ordering::Relaxed),
             connections_opened: self.connections.opened.load(Ordering::Relaxed),
             connections_open: self.connections.open.load(Ordering::Relaxed),

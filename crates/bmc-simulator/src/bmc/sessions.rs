@@ -102,7 +102,6 @@ impl Sessions {
 impl Open {
     fn expire(&mut self, rules: &SessionRules) {
         let now = Instant::now();
-        self.by_token
-            .retain(|_, session| now.duration_since(session.last_used) <= rules.timeout);
+        self.by_token.retain(|_, session| now.duration_since(session.last_used) <= rules.timeout);
     }
 }

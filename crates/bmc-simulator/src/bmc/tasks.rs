@@ -33,21 +33,12 @@ impl Tasks {
         let goal = machine.lock().goal;
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let id = tasks.last().map_or(1, |last| last.id + 1);
-        tasks.push(Task {
-            id,
-            name,
-            started: Timestamp::now(),
-            machine: Arc::clone(machine),
-            goal,
-        });
+        tasks.push(Task { id, name, started: Timestamp::now(), machine: Arc::clone(machine), goal });
         id
     }
 
     pub(crate) fn list(&self) -> Vec<Task> {
-        self.tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Task> {

@@ -42,11 +42,7 @@ pub(crate) async fn handle(
     query: &str,
     body: &[u8],
 ) -> Result<Answer, Answer> {
-    let segments: Vec<String> = path
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .map(decode)
-        .collect();
+    let segments: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (method.as_str(), segments.as_slice()) {
         ("GET", []) => Ok(Answer::ok(overview(simulator))),
@@ -77,10 +73,7 @@ pub(crate) async fn handle(
         ("GET", ["inventory"]) => Ok(Answer::Text("application/yaml", simulator.inventory())),
         ("GET", ["ca.pem"]) => match simulator.trust() {
             Some(trust) => Ok(Answer::Text("application/x-pem-file", trust.ca_pem.clone())),
-            None => Err(Answer::error(
-                StatusCode::NOT_FOUND,
-                &"the BMCs speak plain HTTP",
-            )),
+            None => Err(Answer::error(StatusCode::NOT_FOUND, &"the BMCs speak plain HTTP")),
         },
         _ => Err(nowhere(method, path)),
     }
@@ -95,19 +88,13 @@ fn systems(
 ) -> Result<Answer, Answer> {
     match (method.as_str(), segments) {
         ("GET", []) => {
-            let all: Result<Vec<_>, _> = simulator
-                .systems()
-                .iter()
-                .map(|name| simulator.system(name))
-                .collect();
+            let all: Result<Vec<_>, _> = simulator.systems().iter().map(|name| simulator.system(name)).collect();
             Ok(Answer::ok(json!(all.map_err(missing)?)))
         }
         ("POST", []) => {
             let config: SystemConfig = parse(body)?;
             let name = config.name.clone();
-            simulator
-                .add_system(config)
-                .map_err(|error| Answer::error(StatusCode::CONFLICT, &error))?;
+            simulator.add_system(config).map_err(|error| Answer::error(StatusCode::CONFLICT, &error))?;
             let url = simulator.url(&name).map_err(missing)?;
             let mut status = json!(simulator.system(&name).map_err(missing)?);
             status["url"] = url.into();
@@ -128,17 +115,10 @@ fn systems(
     }
 }
 
-async fn bmcs(
-    simulator: &Simulator,
-    method: &Method,
-    segments: &[&str],
-    body: &[u8],
-) -> Result<Answer, Answer> {
+async fn bmcs(simulator: &Simulator, method: &Method, segments: &[&str], body: &[u8]) -> Result<Answer, Answer> {
     match (method.as_str(), segments) {
         ("GET", []) => Ok(Answer::ok(json!(simulator.bmcs()))),
-        ("GET", [name]) => Ok(Answer::ok(json!(
-            simulator.bmc_status(name).map_err(missing)?
-        ))),
+        ("GET", [name]) => Ok(Answer::ok(json!(simulator.bmc_status(name).map_err(missing)?))),
         ("PATCH", [name]) => {
             let change: BmcChange = parse(body)?;
             if change.close_sessions {
@@ -148,25 +128,15 @@ async fn bmcs(
                 simulator.unlock_accounts(name).map_err(missing)?;
             }
             if let Some(availability) = change.availability {
-                simulator
-                    .set_availability(name, availability)
-                    .await
-                    .map_err(missing)?;
+                simulator.set_availability(name, availability).await.map_err(missing)?;
             }
-            Ok(Answer::ok(json!(
-                simulator.bmc_status(name).map_err(missing)?
-            )))
+            Ok(Answer::ok(json!(simulator.bmc_status(name).map_err(missing)?)))
         }
         _ => Err(nowhere(method, "bmcs")),
     }
 }
 
-fn faults(
-    simulator: &Simulator,
-    method: &Method,
-    segments: &[&str],
-    body: &[u8],
-) -> Result<Answer, Answer> {
+fn faults(simulator: &Simulator, method: &Method, segments: &[&str], body: &[u8]) -> Result<Answer, Answer> {
     match (method.as_str(), segments) {
         ("GET", []) => Ok(Answer::ok(json!(simulator.faults()))),
         ("POST", []) => {
@@ -222,15 +192,11 @@ fn missing(error: SimulatorError) -> Answer {
 }
 
 fn nowhere(method: &Method, path: &str) -> Answer {
-    Answer::error(
-        StatusCode::NOT_FOUND,
-        &format!("there is nothing behind {method} {path}"),
-    )
+    Answer::error(StatusCode::NOT_FOUND, &format!("there is nothing behind {method} {path}"))
 }
 
 fn number(text: &str) -> Result<u64, Answer> {
-    text.parse()
-        .map_err(|_| Answer::error(StatusCode::BAD_REQUEST, &format!("{text} is no number")))
+    text.parse().map_err(|_| Answer::error(StatusCode::BAD_REQUEST, &format!("{text} is no number")))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
@@ -249,8 +215,7 @@ fn journal_query(query: &str) -> Result<JournalQuery, Answer> {
         };
         fields.insert(name.to_owned(), value);
     }
-    serde_json::from_value(Value::Object(fields))
-        .map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
+    serde_json::from_value(Value::Object(fields)).map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
 }
 
 /// Undoes percent-encoding; what is not well-formed stays as it is.

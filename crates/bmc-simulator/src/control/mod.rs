@@ -102,15 +102,9 @@ async fn answer(
     let answer = match Limited::new(body, LARGEST_BODY).collect().await {
         Ok(body) => {
             let query = parts.uri.query().unwrap_or_default();
-            handle::handle(
-                simulator,
-                &parts.method,
-                parts.uri.path(),
-                query,
-                &body.to_bytes(),
-            )
-            .await
-            .unwrap_or_else(|answer| answer)
+            handle::handle(simulator, &parts.method, parts.uri.path(), query, &body.to_bytes())
+                .await
+                .unwrap_or_else(|answer| answer)
         }
         Err(error) => Answer::error(StatusCode::BAD_REQUEST, &error),
     };
@@ -120,8 +114,6 @@ async fn answer(
     };
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     Ok(response)
 }

@@ -65,19 +65,11 @@ pub(crate) async fn wait(simulator: &Simulator, request: WaitRequest) -> Result<
     let WaitRequest { timeout, until } = request;
     let what = format!("{until:?}");
     let found = match until {
-        WaitFor::Held(query) => simulator
-            .wait_held(&query, timeout)
-            .await
-            .map(|held| json!(held)),
-        WaitFor::Journal { query, count } => simulator
-            .wait_journal(&query, count, timeout)
-            .await
-            .map(|entries| json!(entries)),
-        WaitFor::System {
-            name,
-            power,
-            progress,
-        } => {
+        WaitFor::Held(query) => simulator.wait_held(&query, timeout).await.map(|held| json!(held)),
+        WaitFor::Journal { query, count } => {
+            simulator.wait_journal(&query, count, timeout).await.map(|entries| json!(entries))
+        }
+        WaitFor::System { name, power, progress } => {
             check(simulator, &name)?;
             let look = || {
                 let status = simulator.system(&name).ok()?;
@@ -87,31 +79,19 @@ pub(crate) async fn wait(simulator: &Simulator, request: WaitRequest) -> Result<
             };
             simulator.wait_until(&what, timeout, look).await
         }
-        WaitFor::Event {
-            system,
-            event,
-            since,
-        } => {
+        WaitFor::Event { system, event, since } => {
             check(simulator, &system)?;
             let look = || {
                 let events = simulator.events(&system, since).ok()?;
-                events
-                    .into_iter()
-                    .map(|found| json!(found))
-                    .find(|found: &Value| found["event"] == event.as_str())
+                events.into_iter().map(|found| json!(found)).find(|found: &Value| found["event"] == event.as_str())
             };
             simulator.wait_until(&what, timeout, look).await
         }
     };
-    found
-        .map(Answer::ok)
-        .map_err(|error| Answer::error(StatusCode::REQUEST_TIMEOUT, &error))
+    found.map(Answer::ok).map_err(|error| Answer::error(StatusCode::REQUEST_TIMEOUT, &error))
 }
 
 /// Waiting for a machine that does not exist would never end well.
 fn check(simulator: &Simulator, name: &str) -> Result<(), Answer> {
-    simulator
-        .system(name)
-        .map(drop)
-        .map_err(|error: SimulatorError| Answer::error(StatusCode::NOT_FOUND, &error))
+    simulator.system(name).map(drop).map_err(|error: SimulatorError| Answer::error(StatusCode::NOT_FOUND, &error))
 }

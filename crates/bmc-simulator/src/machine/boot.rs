@@ -11,11 +11,7 @@ use crate::words::{BootMode, BootTarget, OverrideEnabled};
 /// Judges a write to `Boot` against the rules; the result replaces `current` as a whole.
 ///
 /// Nothing is applied when any property is wrong; every wrong property is named.
-pub(crate) fn judge(
-    current: &BootOverride,
-    wanted: &Value,
-    rules: &BootRules,
-) -> Result<BootOverride, Vec<Message>> {
+pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -> Result<BootOverride, Vec<Message>> {
     let Some(wanted) = wanted.as_object() else {
         return Err(vec![Message::property_value_type(wanted, "Boot")]);
     };
@@ -29,11 +25,11 @@ pub(crate) fn judge(
     for (name, value) in wanted {
         let verdict = match name.as_str() {
             "BootSourceOverrideEnabled" => {
-                choose(value, name, &rules.enabled, OverrideEnabled::parse)
-                    .map(|value| next.enabled = value)
+                choose(value, name, &rules.enabled, OverrideEnabled::parse).map(|value| next.enabled = value)
             }
-            "BootSourceOverrideTarget" => choose(value, name, &rules.targets, BootTarget::parse)
-                .map(|value| next.target = value),
+            "BootSourceOverrideTarget" => {
+                choose(value, name, &rules.targets, BootTarget::parse).map(|value| next.target = value)
+            }
             "BootSourceOverrideMode" if !rules.modes.is_empty() => {
                 choose(value, name, &rules.modes, BootMode::parse).map(|value| next.mode = value)
             }
@@ -63,8 +59,7 @@ pub(crate) fn judge(
     if !faults.is_empty() {
         return Err(faults);
     }
-    if next.enabled == OverrideEnabled::Disabled && !wanted.contains_key("BootSourceOverrideTarget")
-    {
+    if next.enabled == OverrideEnabled::Disabled && !wanted.contains_key("BootSourceOverrideTarget") {
         next.target = BootTarget::None;
     }
     Ok(next)
@@ -79,9 +74,7 @@ fn choose<T: Copy + PartialEq>(
     let Value::String(text) = value else {
         return Err(Message::property_value_type(value, name));
     };
-    parse(text)
-        .filter(|value| allowed.contains(value))
-        .ok_or_else(|| Message::property_value_not_in_list(value, name))
+    parse(text).filter(|value| allowed.contains(value)).ok_or_else(|| Message::property_value_not_in_list(value, name))
 }
 
 impl State {
@@ -113,10 +106,7 @@ impl State {
             self.boot.target = BootTarget::None;
         }
         let once = requested.enabled == OverrideEnabled::Once;
-        let record = BootRecord {
-            requested,
-            booted_from,
-        };
+        let record = BootRecord { requested, booted_from };
         self.last_boot = Some(record.clone());
         self.record(EventKind::Booted(record));
         if once {
@@ -128,11 +118,7 @@ impl State {
         let from_media = self
             .media
             .iter()
-            .filter(|media| {
-                rules.devices[media.device]
-                    .boots_as
-                    .contains(&requested.target)
-            })
+            .filter(|media| rules.devices[media.device].boots_as.contains(&requested.target))
             .find_map(|media| {
                 media.inserted.as_ref().map(|inserted| BootSource::Media {
                     device: rules.devices[media.device].id.clone(),
@@ -141,19 +127,12 @@ impl State {
             });
         match (from_media, requested.target) {
             (Some(media), _) => media,
-            (None, BootTarget::UefiHttp) => BootSource::Http {
-                uri: requested.http_boot_uri.clone(),
-            },
+            (None, BootTarget::UefiHttp) => BootSource::Http { uri: requested.http_boot_uri.clone() },
             (None, BootTarget::Pxe) => BootSource::Pxe,
             // A device without media is skipped, as firmware does, and the disk comes next.
-            (
-                None,
-                BootTarget::None
-                | BootTarget::Hdd
-                | BootTarget::Cd
-                | BootTarget::Usb
-                | BootTarget::Floppy,
-            ) => BootSource::Disk,
+            (None, BootTarget::None | BootTarget::Hdd | BootTarget::Cd | BootTarget::Usb | BootTarget::Floppy) => {
+                BootSource::Disk
+            }
             (None, target) => BootSource::Other { target },
         }
     }
@@ -182,30 +161,17 @@ mod tests {
     #[test]
     fn a_disabled_override_forgets_its_target_unless_told_one() {
         let rules = BootRules::default();
-        let current = BootOverride {
-            enabled: OverrideEnabled::Continuous,
-            target: BootTarget::Pxe,
-            ..BootOverride::default()
-        };
+        let current =
+            BootOverride { enabled: OverrideEnabled::Continuous, target: BootTarget::Pxe, ..BootOverride::default() };
         let off = json!({"BootSourceOverrideEnabled": "Disabled"});
-        assert_eq!(
-            judge(&current, &off, &rules).unwrap().target,
-            BootTarget::None
-        );
-        let off =
-            json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Hdd"});
-        assert_eq!(
-            judge(&current, &off, &rules).unwrap().target,
-            BootTarget::Hdd
-        );
+        assert_eq!(judge(&current, &off, &rules).unwrap().target, BootTarget::None);
+        let off = json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Hdd"});
+        assert_eq!(judge(&current, &off, &rules).unwrap().target, BootTarget::Hdd);
     }
 
     #[test]
     fn a_mode_that_is_not_offered_is_unknown() {
-        let rules = BootRules {
-            modes: Vec::new(),
-            ..BootRules::default()
-        };
+        let rules = BootRules { modes: Vec::new(), ..BootRules::default() };
         let wanted = json!({"BootSourceOverrideMode": "UEFI"});
         let faults = judge(&BootOverride::default(), &wanted, &rules).unwrap_err();
         assert_eq!(faults[0].id, "PropertyUnknown");

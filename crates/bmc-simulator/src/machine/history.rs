@@ -99,12 +99,7 @@ pub struct BootOverride {
 
 impl Default for BootOverride {
     fn default() -> Self {
-        Self {
-            enabled: OverrideEnabled::Disabled,
-            target: BootTarget::None,
-            mode: BootMode::UEFI,
-            http_boot_uri: None,
-        }
+        Self { enabled: OverrideEnabled::Disabled, target: BootTarget::None, mode: BootMode::UEFI, http_boot_uri: None }
     }
 }
 

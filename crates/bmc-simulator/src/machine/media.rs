@@ -29,10 +29,7 @@ impl State {
         if self.media[device].inserted.is_some() {
             self.eject(device, rules);
         }
-        self.record(EventKind::MediaInserted {
-            device: id,
-            image: what.image.clone(),
-        });
+        self.record(EventKind::MediaInserted { device: id, image: what.image.clone() });
         self.media[device].stale_image = None;
         self.media[device].inserted = Some(what);
     }
@@ -51,11 +48,7 @@ impl State {
         if rules.image_stays_after_eject {
             self.media[device].stale_image = Some(media.image.clone());
         }
-        self.record(EventKind::MediaEjected {
-            device: id,
-            image: media.image,
-            ejected_while_running: runs_from_it,
-        });
+        self.record(EventKind::MediaEjected { device: id, image: media.image, ejected_while_running: runs_from_it });
         true
     }
 }

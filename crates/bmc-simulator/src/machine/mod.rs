@@ -187,11 +187,7 @@ pub(crate) struct Birth {
 }
 
 impl Machine {
-    pub(crate) fn new(
-        birth: Birth,
-        personality: Arc<Personality>,
-        timeline: Arc<Timeline>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(birth: Birth, personality: Arc<Personality>, timeline: Arc<Timeline>) -> Arc<Self> {
         let now = Instant::now();
         let stamp = timeline.stamp_at(now);
         let on = birth.power == PowerState::On;
@@ -201,12 +197,7 @@ impl Machine {
                 .modes
                 .first()
                 .copied()
-                .filter(|_| {
-                    !personality
-                        .boot
-                        .modes
-                        .contains(&crate::words::BootMode::UEFI)
-                })
+                .filter(|_| !personality.boot.modes.contains(&crate::words::BootMode::UEFI))
                 .unwrap_or(crate::words::BootMode::UEFI),
             ..BootOverride::default()
         };
@@ -215,25 +206,13 @@ impl Machine {
             goal: birth.power,
             schedule: VecDeque::new(),
             alarm: 0,
-            progress: if on {
-                BootProgress::OSRunning
-            } else {
-                BootProgress::None
-            },
+            progress: if on { BootProgress::OSRunning } else { BootProgress::None },
             progress_since: stamp,
             last_reset: stamp,
-            last_boot: on.then(|| BootRecord {
-                requested: boot.clone(),
-                booted_from: BootSource::Disk,
-            }),
+            last_boot: on.then(|| BootRecord { requested: boot.clone(), booted_from: BootSource::Disk }),
             boot,
             pending_boot: None,
-            media: (0..personality.media.devices.len())
-                .map(|device| Media {
-                    device,
-                    ..Media::default()
-                })
-                .collect(),
+            media: (0..personality.media.devices.len()).map(|device| Media { device, ..Media::default() }).collect(),
             behaviour: birth.behaviour,
             identity: birth.identity,
             asset_tag: String::new(),
@@ -360,9 +339,7 @@ impl Machine {
 
     pub(crate) fn events(&self, since: u64) -> Vec<Event> {
         let state = self.lock();
-        let from = state
-            .events
-            .partition_point(|event| event.sequence <= since);
+        let from = state.events.partition_point(|event| event.sequence <= since);
         state.events.iter().skip(from).cloned().collect()
     }
 }

@@ -23,8 +23,7 @@ pub(crate) enum Taken {
 impl State {
     pub(crate) fn reset(&mut self, reset: ResetType, rules: &PowerRules) -> Taken {
         use ResetType::{
-            ForceOff, ForceOn, ForceRestart, GracefulRestart, GracefulShutdown, Nmi, On,
-            PowerCycle, PushPowerButton,
+            ForceOff, ForceOn, ForceRestart, GracefulRestart, GracefulShutdown, Nmi, On, PowerCycle, PushPowerButton,
         };
         let off = self.goal == PowerState::Off;
         match reset {
@@ -45,8 +44,7 @@ impl State {
             _ => {}
         }
         self.record(EventKind::Reset { reset_type: reset });
-        let graceful = matches!(reset, GracefulShutdown | GracefulRestart)
-            || (reset == PushPowerButton && !off);
+        let graceful = matches!(reset, GracefulShutdown | GracefulRestart) || (reset == PushPowerButton && !off);
         if graceful && self.behaviour.ignores_shutdown {
             self.record(EventKind::ShutdownIgnored { reset_type: reset });
             return Taken::Accepted;
@@ -86,8 +84,7 @@ impl State {
     fn plan_shown_off(&mut self, rules: &PowerRules) {
         self.plan_off(self.behaviour.power_off, Cause::Reset);
         if rules.shows_transitions && self.power != PowerState::Off {
-            self.schedule
-                .push_front((self.now, Step::Power(PowerState::PoweringOff, Cause::Reset)));
+            self.schedule.push_front((self.now, Step::Power(PowerState::PoweringOff, Cause::Reset)));
         }
     }
 
@@ -114,19 +111,13 @@ impl State {
         let start = self.now;
         for (step, at) in [
             (BootProgress::PrimaryProcessorInitializationStarted, start),
-            (
-                BootProgress::SystemHardwareInitializationComplete,
-                start + third,
-            ),
+            (BootProgress::SystemHardwareInitializationComplete, start + third),
             (BootProgress::OSBootStarted, start + third * 2),
             (BootProgress::OSRunning, start + self.behaviour.boot),
         ] {
             self.plan(at, Step::Progress(step));
         }
-        let from_elsewhere = self
-            .last_boot
-            .as_ref()
-            .is_some_and(|boot| boot.booted_from != BootSource::Disk);
+        let from_elsewhere = self.last_boot.as_ref().is_some_and(|boot| boot.booted_from != BootSource::Disk);
         if let (true, Some(work)) = (from_elsewhere, self.behaviour.image_works_then_off) {
             self.plan(start + self.behaviour.boot + work, Step::SoftwareOff);
         }

@@ -22,21 +22,13 @@ pub(crate) struct ReplyBody {
 
 impl ReplyBody {
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self {
-            bytes,
-            missing: 0,
-            flushed: false,
-        }
+        Self { bytes, missing: 0, flushed: false }
     }
 
     /// The first `keep` bytes, then nothing more, although all are promised.
     pub(crate) fn broken(mut bytes: Bytes, keep: usize) -> Self {
         let rest = bytes.split_off(keep.min(bytes.len()));
-        Self {
-            bytes,
-            missing: rest.len() as u64,
-            flushed: false,
-        }
+        Self { bytes, missing: rest.len() as u64, flushed: false }
     }
 }
 
@@ -44,10 +36,7 @@ impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Cut;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         if !self.bytes.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))));
         }

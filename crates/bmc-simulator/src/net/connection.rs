@@ -60,11 +60,6 @@ async fn speak<S>(world: Arc<World>, bmc: Arc<Bmc>, number: u64, stream: S) -> i
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let service = service_fn(move |request| {
-        exchange::exchange(Arc::clone(&world), Arc::clone(&bmc), number, request)
-    });
-    http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-        .map_err(io::Error::other)
+    let service = service_fn(move |request| exchange::exchange(Arc::clone(&world), Arc::clone(&bmc), number, request));
+    http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
 }

@@ -30,13 +30,11 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let finished = self.world.timeline.stamp().micros;
         let (outcome, status) = (self.outcome, self.status.map(|status| status.as_u16()));
-        self.world
-            .journal
-            .finish(self.sequence, &self.method, status, |entry| {
-                entry.finished_micros = Some(finished);
-                entry.outcome = outcome;
-                entry.status = status;
-            });
+        self.world.journal.finish(self.sequence, &self.method, status, |entry| {
+            entry.finished_micros = Some(finished);
+            entry.outcome = outcome;
+            entry.status = status;
+        });
         self.world.timeline.announce();
     }
 }
@@ -69,11 +67,7 @@ pub(crate) async fn exchange(
         body,
     };
     let route = Route::parse(&bmc, &incoming.path);
-    let machine = route
-        .as_ref()
-        .and_then(Route::machine)
-        .cloned()
-        .or_else(|| bmc.only_system());
+    let machine = route.as_ref().and_then(Route::machine).cloned().or_else(|| bmc.only_system());
     bmc.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(machine) = &machine {
         machine.requests.fetch_add(1, Ordering::Relaxed);
@@ -166,22 +160,13 @@ fn begin<'a>(
     } else {
         world.journal.count();
     }
-    Passage {
-        world,
-        sequence,
-        method: incoming.method.clone(),
-        status: None,
-        outcome: Outcome::Abandoned,
-    }
+    Passage { world, sequence, method: incoming.method.clone(), status: None, outcome: Outcome::Abandoned }
 }
 
 fn note_applied(passage: &Passage<'_>, incoming: &Incoming, reply: &Reply) {
     let reads = incoming.method == Method::GET || incoming.method == Method::HEAD;
     if reply.is_success() && !reads {
-        passage
-            .world
-            .journal
-            .update(passage.sequence, |entry| entry.applied = true);
+        passage.world.journal.update(passage.sequence, |entry| entry.applied = true);
     }
 }
 
@@ -192,29 +177,21 @@ enum Verdict {
 }
 
 /// What faults do before the request is carried out.
-async fn before(
-    world: &World,
-    actions: &[FaultAction],
-    held: &impl Fn(Phase) -> HeldRequest,
-) -> Verdict {
+async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) -> HeldRequest) -> Verdict {
     for action in actions {
         let instead = match action {
             FaultAction::Delay { time } => {
                 tokio::time::sleep(*time).await;
                 continue;
             }
-            FaultAction::Hold {
-                phase: Phase::Before,
-            } => {
+            FaultAction::Hold { phase: Phase::Before } => {
                 world.holds.stall(held(Phase::Before)).await;
                 continue;
             }
             FaultAction::Silence => std::future::pending().await,
             FaultAction::Cut => return Verdict::Cut,
             FaultAction::Answer { apply: false, .. } => injected(action),
-            FaultAction::Busy {
-                retry_after_seconds,
-            } => {
+            FaultAction::Busy { retry_after_seconds } => {
                 let message = Message::busy(*retry_after_seconds);
                 let mut reply = Reply::error(503, &[message]);
                 reply.set(header::RETRY_AFTER, &retry_after_seconds.to_string());
@@ -225,9 +202,7 @@ async fn before(
                 reply.set(header::LOCATION, location);
                 reply
             }
-            FaultAction::Hold {
-                phase: Phase::After,
-            }
+            FaultAction::Hold { phase: Phase::After }
             | FaultAction::Answer { .. }
             | FaultAction::LoseReply
             | FaultAction::Truncate { .. } => continue,
@@ -247,15 +222,10 @@ async fn after(
     let mut departure = Departure::Whole;
     for action in actions {
         match action {
-            FaultAction::Hold {
-                phase: Phase::After,
-            } => world.holds.stall(held(Phase::After)).await,
+            FaultAction::Hold { phase: Phase::After } => world.holds.stall(held(Phase::After)).await,
             FaultAction::LoseReply => return Err(Cut),
             FaultAction::Answer { apply: true, .. } => reply = injected(action),
-            FaultAction::Truncate {
-                bytes,
-                honest_length,
-            } => {
+            FaultAction::Truncate { bytes, honest_length } => {
                 if *honest_length {
                     reply.body.truncate(*bytes);
                 } else {
@@ -269,13 +239,7 @@ async fn after(
 }
 
 fn injected(action: &FaultAction) -> Reply {
-    let FaultAction::Answer {
-        status,
-        body,
-        headers,
-        ..
-    } = action
-    else {
+    let FaultAction::Answer { status, body, headers, .. } = action else {
         return Reply::empty(500);
     };
     let mut reply = match body {
@@ -294,11 +258,7 @@ fn injected(action: &FaultAction) -> Reply {
         FaultBody::Raw(text) => Reply::with_body(*status, "application/json", text.clone()),
         FaultBody::Large(bytes) => {
             let filling = "x".repeat(bytes.saturating_sub(8));
-            Reply::with_body(
-                *status,
-                "application/json",
-                format!("{{\"x\":\"{filling}\"}}"),
-            )
+            Reply::with_body(*status, "application/json", format!("{{\"x\":\"{filling}\"}}"))
         }
     };
     for (name, value) in headers {

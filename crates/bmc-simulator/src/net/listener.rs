@@ -13,29 +13,17 @@ use crate::bmc::{Availability, Bmc};
 use crate::world::World;
 
 /// Takes the port and serves it until the world stops.
-pub(crate) fn listen(
-    world: &Arc<World>,
-    bmc: &Arc<Bmc>,
-    address: SocketAddr,
-) -> io::Result<JoinHandle<()>> {
+pub(crate) fn listen(world: &Arc<World>, bmc: &Arc<Bmc>, address: SocketAddr) -> io::Result<JoinHandle<()>> {
     let listener = reserve(address)?.listen(1024)?;
     // The port is known before anybody asks for the BMC's address.
     let _ = bmc.address.set(listener.local_addr()?);
-    Ok(tokio::spawn(serve(
-        Arc::clone(world),
-        Arc::clone(bmc),
-        listener,
-    )))
+    Ok(tokio::spawn(serve(Arc::clone(world), Arc::clone(bmc), listener)))
 }
 
 /// A socket that holds a port. As long as it does not listen, the port refuses connections and
 /// nobody else can take it.
 fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
@@ -86,11 +74,7 @@ async fn serve(world: Arc<World>, bmc: Arc<Bmc>, listener: TcpListener) {
             tokio::task::yield_now().await;
             continue;
         };
-        tokio::spawn(connection::serve(
-            Arc::clone(&world),
-            Arc::clone(&bmc),
-            stream,
-        ));
+        tokio::spawn(connection::serve(Arc::clone(&world), Arc::clone(&bmc), stream));
     }
 }
 

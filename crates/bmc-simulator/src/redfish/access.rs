@@ -22,11 +22,7 @@ pub(crate) fn method_of(request: &Incoming) -> Authentication {
 /// Authenticates and authorises a request to a resource that is not public.
 ///
 /// A path that leads nowhere is authenticated as well, so that nobody can probe for what exists.
-pub(crate) fn check(
-    bmc: &Bmc,
-    request: &Incoming,
-    route: Option<&Route>,
-) -> Result<Caller, Box<Reply>> {
+pub(crate) fn check(bmc: &Bmc, request: &Incoming, route: Option<&Route>) -> Result<Caller, Box<Reply>> {
     let caller = authenticate(bmc, request)?;
     if caller.change_required {
         let own = matches!(route, Some(Route::Account(id)) if *id == caller.account);
@@ -68,10 +64,7 @@ fn authenticate(bmc: &Bmc, request: &Incoming) -> Result<Caller, Box<Reply>> {
             };
             bmc.accounts
                 .check(&user_name, &password, rules)
-                .map_or_else(
-                    || unauthorized(Message::wrong_credentials(&request.path)),
-                    Ok,
-                )
+                .map_or_else(|| unauthorized(Message::wrong_credentials(&request.path)), Ok)
         }
         _ => unauthorized(Message::no_valid_session()),
     }

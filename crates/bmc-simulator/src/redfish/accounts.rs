@@ -15,19 +15,9 @@ const ROLES: &str = "/redfish/v1/AccountService/Roles";
 
 pub(crate) fn service(bmc: &Bmc) -> Value {
     let rules = &bmc.personality.sessions;
-    let mut service = resource(
-        SERVICE,
-        "#AccountService.v1_15_0.AccountService",
-        "AccountService",
-        "Account Service",
-    );
+    let mut service = resource(SERVICE, "#AccountService.v1_15_0.AccountService", "AccountService", "Account Service");
     service["ServiceEnabled"] = true.into();
-    service["HTTPBasicAuth"] = if rules.basic_auth {
-        "Enabled"
-    } else {
-        "Disabled"
-    }
-    .into();
+    service["HTTPBasicAuth"] = if rules.basic_auth { "Enabled" } else { "Disabled" }.into();
     service["AccountLockoutThreshold"] = rules.lockout_after.into();
     if let Some(time) = rules.lockout {
         service["AccountLockoutDuration"] = time.as_secs().into();
@@ -45,9 +35,7 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
         ACCOUNTS,
         "#ManagerAccountCollection.ManagerAccountCollection",
         "Accounts Collection",
-        accounts
-            .iter()
-            .map(|account| format!("{ACCOUNTS}/{}", account.id)),
+        accounts.iter().map(|account| format!("{ACCOUNTS}/{}", account.id)),
     )
 }
 
@@ -71,32 +59,17 @@ fn show(account: &Account) -> Value {
 
 /// Others' accounts are for those who may change users.
 fn check_owner(id: &str, caller: Option<&Caller>) -> Result<(), Box<Reply>> {
-    let allowed = caller
-        .is_some_and(|caller| caller.account == id || caller.role.may(Privilege::ConfigureUsers));
-    if allowed {
-        Ok(())
-    } else {
-        Err(Box::new(access::forbidden()))
-    }
+    let allowed = caller.is_some_and(|caller| caller.account == id || caller.role.may(Privilege::ConfigureUsers));
+    if allowed { Ok(()) } else { Err(Box::new(access::forbidden())) }
 }
 
 fn missing(path: &str) -> Box<Reply> {
     Box::new(Reply::error(404, &[Message::missing_resource(path)]))
 }
 
-pub(crate) fn read(
-    bmc: &Bmc,
-    id: &str,
-    caller: Option<&Caller>,
-    path: &str,
-) -> Result<Value, Box<Reply>> {
+pub(crate) fn read(bmc: &Bmc, id: &str, caller: Option<&Caller>, path: &str) -> Result<Value, Box<Reply>> {
     check_owner(id, caller)?;
-    bmc.accounts
-        .lock()
-        .iter()
-        .find(|account| account.id == id)
-        .map(show)
-        .ok_or_else(|| missing(path))
+    bmc.accounts.lock().iter().find(|account| account.id == id).map(show).ok_or_else(|| missing(path))
 }
 
 /// A change to an account, judged as a whole before anything is applied.
@@ -116,11 +89,7 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
     for (name, value) in members {
         // The value of a password is never repeated.
         let wrong_type = || {
-            let shown = if name == "Password" {
-                &Value::Null
-            } else {
-                value
-            };
+            let shown = if name == "Password" { &Value::Null } else { value };
             Message::property_value_type(shown, name)
         };
         let verdict = match (name.as_str(), value) {
@@ -132,9 +101,7 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
                 change.password = Some(text.clone());
                 Ok(())
             }
-            ("Password", Value::String(_)) => {
-                Err(Message::property_value_format(&Value::from("***"), name))
-            }
+            ("Password", Value::String(_)) => Err(Message::property_value_format(&Value::from("***"), name)),
             ("RoleId", Value::String(text)) => match Role::parse(text) {
                 Some(role) => {
                     change.role = Some(role);
@@ -154,15 +121,9 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
                 change.unlock = true;
                 Ok(())
             }
-            (
-                "UserName"
-                | "Password"
-                | "RoleId"
-                | "Enabled"
-                | "PasswordChangeRequired"
-                | "Locked",
-                _,
-            ) => Err(wrong_type()),
+            ("UserName" | "Password" | "RoleId" | "Enabled" | "PasswordChangeRequired" | "Locked", _) => {
+                Err(wrong_type())
+            }
             ("Id" | "Name" | "Links", _) => Err(Message::property_not_writable(name)),
             _ if name.contains('@') => Ok(()),
             _ => Err(Message::property_unknown(name)),
@@ -171,11 +132,7 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
             faults.push(message.about(&format!("/{name}")));
         }
     }
-    if faults.is_empty() {
-        Ok(change)
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(change) } else { Err(faults) }
 }
 
 pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Reply>> {
@@ -186,31 +143,16 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
         Err(faults) => return refuse(&faults),
     };
     let (Some(user_name), Some(password)) = (change.user_name, change.password) else {
-        let name = if members.contains_key("UserName") {
-            "Password"
-        } else {
-            "UserName"
-        };
+        let name = if members.contains_key("UserName") { "Password" } else { "UserName" };
         return refuse(&[Message::property_missing(name)]);
     };
-    let mut account = Account::new(
-        bmc.accounts.next_id(),
-        user_name,
-        password.into(),
-        change.role.unwrap_or(Role::ReadOnly),
-    );
+    let mut account =
+        Account::new(bmc.accounts.next_id(), user_name, password.into(), change.role.unwrap_or(Role::ReadOnly));
     account.enabled = change.enabled.unwrap_or(true);
     account.change_required = change.must_renew.unwrap_or(false);
     let mut accounts = bmc.accounts.lock();
-    if accounts
-        .iter()
-        .any(|other| other.user_name == account.user_name)
-    {
-        return refuse(&[Message::already_exists(
-            "ManagerAccount",
-            "UserName",
-            &account.user_name,
-        )]);
+    if accounts.iter().any(|other| other.user_name == account.user_name) {
+        return refuse(&[Message::already_exists("ManagerAccount", "UserName", &account.user_name)]);
     }
     let mut reply = Reply::resource(201, &show(&account), bmc.personality.http.etags);
     reply.set(header::LOCATION, &format!("{ACCOUNTS}/{}", account.id));
@@ -237,10 +179,7 @@ pub(crate) fn patch(
         return Err(Box::new(access::forbidden()));
     }
     let mut accounts = bmc.accounts.lock();
-    let account = accounts
-        .iter_mut()
-        .find(|account| account.id == id)
-        .ok_or_else(|| missing(&request.path))?;
+    let account = accounts.iter_mut().find(|account| account.id == id).ok_or_else(|| missing(&request.path))?;
     if let Some(user_name) = change.user_name {
         account.user_name = user_name;
     }
@@ -260,27 +199,15 @@ pub(crate) fn patch(
     if change.unlock {
         account.unlock();
     }
-    Ok(Reply::resource(
-        200,
-        &show(account),
-        bmc.personality.http.etags,
-    ))
+    Ok(Reply::resource(200, &show(account), bmc.personality.http.etags))
 }
 
-pub(crate) fn delete(
-    bmc: &Bmc,
-    id: &str,
-    caller: Option<&Caller>,
-    path: &str,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn delete(bmc: &Bmc, id: &str, caller: Option<&Caller>, path: &str) -> Result<Reply, Box<Reply>> {
     if !caller.is_some_and(|caller| caller.role.may(Privilege::ConfigureUsers)) {
         return Err(Box::new(access::forbidden()));
     }
     let mut accounts = bmc.accounts.lock();
-    let place = accounts
-        .iter()
-        .position(|account| account.id == id)
-        .ok_or_else(|| missing(path))?;
+    let place = accounts.iter().position(|account| account.id == id).ok_or_else(|| missing(path))?;
     // Without the first account nobody could log in any more.
     if place == 0 {
         return Err(Box::new(Reply::error(400, &[Message::in_use()])));
@@ -294,20 +221,13 @@ pub(crate) fn roles() -> Value {
         ROLES,
         "#RoleCollection.RoleCollection",
         "Roles Collection",
-        Role::ALL
-            .iter()
-            .map(|role| format!("{ROLES}/{}", role.id())),
+        Role::ALL.iter().map(|role| format!("{ROLES}/{}", role.id())),
     )
 }
 
 pub(crate) fn role(id: &str, path: &str) -> Result<Value, Box<Reply>> {
     let role = Role::parse(id).ok_or_else(|| missing(path))?;
-    let mut value = resource(
-        &format!("{ROLES}/{id}"),
-        "#Role.v1_3_2.Role",
-        id,
-        "User Role",
-    );
+    let mut value = resource(&format!("{ROLES}/{id}"), "#Role.v1_3_2.Role", id, "User Role");
     value["RoleId"] = id.into();
     value["IsPredefined"] = true.into();
     value["AssignedPrivileges"] = json!(role.privileges());

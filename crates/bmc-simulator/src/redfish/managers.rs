@@ -15,20 +15,12 @@ const CHASSIS: &str = "/redfish/v1/Chassis";
 
 pub(crate) fn list(bmc: &Bmc) -> Value {
     let bmc_itself = format!("{MANAGERS}/{BMC_MANAGER}");
-    let nodes = if bmc.shared {
-        bmc.systems()
-    } else {
-        Vec::new()
-    };
+    let nodes = if bmc.shared { bmc.systems() } else { Vec::new() };
     collection(
         MANAGERS,
         "#ManagerCollection.ManagerCollection",
         "Manager Collection",
-        std::iter::once(bmc_itself).chain(
-            nodes
-                .iter()
-                .map(|machine| format!("{MANAGERS}/{}", machine.id)),
-        ),
+        std::iter::once(bmc_itself).chain(nodes.iter().map(|machine| format!("{MANAGERS}/{}", machine.id))),
     )
 }
 
@@ -42,10 +34,7 @@ fn manager(id: &str, manufacturer: &str, machines: &[&Machine]) -> Value {
     manager["PowerState"] = "On".into();
     manager["Status"] = json!({ "State": "Enabled", "Health": "OK" });
     let links = |base: &str| -> Vec<Value> {
-        machines
-            .iter()
-            .map(|machine| json!({ "@odata.id": format!("{base}/{}", machine.id) }))
-            .collect()
+        machines.iter().map(|machine| json!({ "@odata.id": format!("{base}/{}", machine.id) })).collect()
     };
     manager["Links"] = json!({
         "ManagerForServers": links("/redfish/v1/Systems"),
@@ -62,11 +51,7 @@ pub(crate) fn bmc_manager(bmc: &Bmc) -> Value {
     value["UUID"] = bmc.uuid.to_string().into();
     value["ServiceEntryPointUUID"] = bmc.uuid.to_string().into();
     value["NetworkProtocol"] = json!({ "@odata.id": format!("{path}/NetworkProtocol") });
-    let offered = bmc
-        .personality
-        .media
-        .offered_under
-        .contains(&MediaPath::Manager);
+    let offered = bmc.personality.media.offered_under.contains(&MediaPath::Manager);
     if offered && !bmc.shared {
         value["VirtualMedia"] = json!({ "@odata.id": format!("{path}/VirtualMedia") });
     }
@@ -109,9 +94,7 @@ pub(crate) fn chassis(bmc: &Bmc) -> Value {
         CHASSIS,
         "#ChassisCollection.ChassisCollection",
         "Chassis Collection",
-        bmc.systems()
-            .iter()
-            .map(|machine| format!("{CHASSIS}/{}", machine.id)),
+        bmc.systems().iter().map(|machine| format!("{CHASSIS}/{}", machine.id)),
     )
 }
 

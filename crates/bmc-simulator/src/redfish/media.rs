@@ -13,10 +13,7 @@ use crate::personality::MediaPath;
 fn base(bmc: &Bmc, under: MediaPath, machine: &Machine) -> String {
     match under {
         MediaPath::System => format!("{}/VirtualMedia", systems::path(machine)),
-        MediaPath::Manager => format!(
-            "/redfish/v1/Managers/{}/VirtualMedia",
-            systems::manager_id(bmc, machine)
-        ),
+        MediaPath::Manager => format!("/redfish/v1/Managers/{}/VirtualMedia", systems::manager_id(bmc, machine)),
     }
 }
 
@@ -26,12 +23,7 @@ pub(crate) fn list(bmc: &Bmc, under: MediaPath, machine: &Machine) -> Value {
         &base,
         "#VirtualMediaCollection.VirtualMediaCollection",
         "Virtual Media Collection",
-        machine
-            .personality
-            .media
-            .devices
-            .iter()
-            .map(|device| format!("{base}/{}", device.id)),
+        machine.personality.media.devices.iter().map(|device| format!("{base}/{}", device.id)),
     )
 }
 
@@ -39,36 +31,19 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
     let rules = &machine.personality.media;
     let about = &rules.devices[device];
     let path = format!("{}/{}", base(bmc, under, machine), about.id);
-    let mut value = resource(
-        &path,
-        "#VirtualMedia.v1_6_3.VirtualMedia",
-        &about.id,
-        "Virtual Media",
-    );
+    let mut value = resource(&path, "#VirtualMedia.v1_6_3.VirtualMedia", &about.id, "Virtual Media");
     value["MediaTypes"] = json!(about.media_types);
     let state = machine.lock();
     let media = &state.media[device];
     let inserted = media.inserted.as_ref();
-    let image = inserted
-        .map(|inserted| &inserted.image)
-        .or(media.stale_image.as_ref());
+    let image = inserted.map(|inserted| &inserted.image).or(media.stale_image.as_ref());
     let text = |text: Option<&String>| text.map_or(Value::Null, |text| text.as_str().into());
     value["Image"] = text(image);
-    value["ImageName"] = image
-        .and_then(|image| image.rsplit('/').next())
-        .map_or(Value::Null, Into::into);
+    value["ImageName"] = image.and_then(|image| image.rsplit('/').next()).map_or(Value::Null, Into::into);
     value["Inserted"] = inserted.is_some().into();
-    value["ConnectedVia"] = if inserted.is_some() {
-        "URI"
-    } else {
-        "NotConnected"
-    }
-    .into();
-    value["WriteProtected"] = inserted
-        .is_none_or(|inserted| inserted.write_protected)
-        .into();
-    value["TransferProtocolType"] =
-        text(inserted.and_then(|inserted| inserted.transfer_protocol.as_ref()));
+    value["ConnectedVia"] = if inserted.is_some() { "URI" } else { "NotConnected" }.into();
+    value["WriteProtected"] = inserted.is_none_or(|inserted| inserted.write_protected).into();
+    value["TransferProtocolType"] = text(inserted.and_then(|inserted| inserted.transfer_protocol.as_ref()));
     value["UserName"] = text(inserted.and_then(|inserted| inserted.user_name.as_ref()));
     value["Password"] = Value::Null;
     value["Actions"] = json!({
@@ -81,33 +56,21 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
 const INSERT: &str = "VirtualMedia.InsertMedia";
 const EJECT: &str = "VirtualMedia.EjectMedia";
 
-const PROTOCOLS: &[&str] = &[
-    "CIFS", "FTP", "SFTP", "HTTP", "HTTPS", "NFS", "SCP", "TFTP", "OEM",
-];
+const PROTOCOLS: &[&str] = &["CIFS", "FTP", "SFTP", "HTTP", "HTTPS", "NFS", "SCP", "TFTP", "OEM"];
 
 /// Judges the parameters of an insertion; every wrong one is named.
 fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Vec<Message>> {
     let rules = &machine.personality.media;
     let mut faults = Vec::new();
-    let mut inserted = Inserted {
-        image: String::new(),
-        write_protected: true,
-        transfer_protocol: None,
-        user_name: None,
-    };
-    for required in
-        std::iter::once("Image").chain(rules.required_parameters.iter().map(String::as_str))
-    {
+    let mut inserted =
+        Inserted { image: String::new(), write_protected: true, transfer_protocol: None, user_name: None };
+    for required in std::iter::once("Image").chain(rules.required_parameters.iter().map(String::as_str)) {
         if !members.contains_key(required) {
             faults.push(Message::parameter_missing(INSERT, required));
         }
     }
     for (name, value) in members {
-        if rules
-            .refused_parameters
-            .iter()
-            .any(|refused| refused == name)
-        {
+        if rules.refused_parameters.iter().any(|refused| refused == name) {
             faults.push(Message::parameter_not_supported(INSERT, name));
             continue;
         }
@@ -116,9 +79,7 @@ fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Ve
                 inserted.image.clone_from(image);
             }
             ("WriteProtected", Value::Bool(protected)) => inserted.write_protected = *protected,
-            ("TransferProtocolType", Value::String(protocol))
-                if PROTOCOLS.contains(&protocol.as_str()) =>
-            {
+            ("TransferProtocolType", Value::String(protocol)) if PROTOCOLS.contains(&protocol.as_str()) => {
                 inserted.transfer_protocol = Some(protocol.clone());
             }
             ("TransferProtocolType", Value::String(_)) => {
@@ -131,36 +92,19 @@ fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Ve
             ("Password", _) => {
                 faults.push(Message::parameter_format(INSERT, name, &Value::from("***")));
             }
-            (
-                "Image"
-                | "WriteProtected"
-                | "TransferProtocolType"
-                | "UserName"
-                | "Inserted"
-                | "TransferMethod",
-                _,
-            ) => {
+            ("Image" | "WriteProtected" | "TransferProtocolType" | "UserName" | "Inserted" | "TransferMethod", _) => {
                 faults.push(Message::parameter_format(INSERT, name, value));
             }
             _ if name.contains('@') => {}
             _ => faults.push(Message::parameter_unknown(INSERT, name)),
         }
     }
-    if faults.is_empty() {
-        Ok(inserted)
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(inserted) } else { Err(faults) }
 }
 
-pub(crate) fn insert(
-    machine: &Arc<Machine>,
-    device: usize,
-    request: &Incoming,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn insert(machine: &Arc<Machine>, device: usize, request: &Incoming) -> Result<Reply, Box<Reply>> {
     let members = request.members()?;
-    let inserted =
-        judge(machine, &members).map_err(|faults| Box::new(Reply::error(400, &faults)))?;
+    let inserted = judge(machine, &members).map_err(|faults| Box::new(Reply::error(400, &faults)))?;
     let rules = &machine.personality.media;
     {
         let mut state = machine.lock();
@@ -173,11 +117,7 @@ pub(crate) fn insert(
     Ok(Reply::empty(204))
 }
 
-pub(crate) fn eject(
-    machine: &Arc<Machine>,
-    device: usize,
-    request: &Incoming,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn eject(machine: &Arc<Machine>, device: usize, request: &Incoming) -> Result<Reply, Box<Reply>> {
     let rules = &machine.personality.media;
     if rules.eject_needs_body || !request.body.is_empty() {
         let members = request.members()?;

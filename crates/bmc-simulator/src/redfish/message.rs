@@ -45,12 +45,7 @@ impl Message {
     }
 
     pub(crate) fn success() -> Self {
-        let mut message = Self::new(
-            "Success",
-            "The request completed successfully.".into(),
-            &[],
-            "None.",
-        );
+        let mut message = Self::new("Success", "The request completed successfully.".into(), &[], "None.");
         message.severity = "OK";
         message
     }
@@ -102,12 +97,7 @@ impl Message {
     }
 
     pub(crate) fn header_invalid(name: &str) -> Self {
-        Self::new(
-            "HeaderInvalid",
-            format!("The header '{name}' is invalid."),
-            &[name],
-            "Correct the header.",
-        )
+        Self::new("HeaderInvalid", format!("The header '{name}' is invalid."), &[name], "Correct the header.")
     }
 
     pub(crate) fn missing_resource(uri: &str) -> Self {
@@ -161,13 +151,8 @@ impl Message {
     }
 
     pub(crate) fn session_limit() -> Self {
-        Self::new(
-            "SessionLimitExceeded",
-            "No more sessions can be opened.".into(),
-            &[],
-            "Close other sessions first.",
-        )
-        .critical()
+        Self::new("SessionLimitExceeded", "No more sessions can be opened.".into(), &[], "Close other sessions first.")
+            .critical()
     }
 
     pub(crate) fn busy(seconds: u64) -> Self {
@@ -222,9 +207,7 @@ impl Message {
     pub(crate) fn property_unknown(name: &str) -> Self {
         Self::new(
             "PropertyUnknown",
-            format!(
-                "The property '{name}' is not in the list of valid properties for the resource."
-            ),
+            format!("The property '{name}' is not in the list of valid properties for the resource."),
             &[name],
             "Leave the property out.",
         )
@@ -252,9 +235,7 @@ impl Message {
         let value = shown(value);
         Self::new(
             "PropertyValueNotInList",
-            format!(
-                "The value '{value}' for the property '{name}' is not in the list of acceptable values."
-            ),
+            format!("The value '{value}' for the property '{name}' is not in the list of acceptable values."),
             &[&value, name],
             "Choose an acceptable value.",
         )
@@ -264,9 +245,7 @@ impl Message {
         let value = shown(value);
         Self::new(
             "PropertyValueTypeError",
-            format!(
-                "The value '{value}' for the property '{name}' is of another type than the property accepts."
-            ),
+            format!("The value '{value}' for the property '{name}' is of another type than the property accepts."),
             &[&value, name],
             "Send a value of the right type.",
         )
@@ -276,9 +255,7 @@ impl Message {
         let value = shown(value);
         Self::new(
             "PropertyValueFormatError",
-            format!(
-                "The value '{value}' for the property '{name}' is of another format than the property accepts."
-            ),
+            format!("The value '{value}' for the property '{name}' is of another format than the property accepts."),
             &[&value, name],
             "Send a value of the right format.",
         )
@@ -306,9 +283,7 @@ impl Message {
     pub(crate) fn parameter_not_supported(action: &str, name: &str) -> Self {
         Self::new(
             "ActionParameterNotSupported",
-            format!(
-                "The parameter '{name}' for the action '{action}' is not supported on the target resource."
-            ),
+            format!("The parameter '{name}' for the action '{action}' is not supported on the target resource."),
             &[name, action],
             "Leave the parameter out.",
         )
@@ -341,9 +316,7 @@ impl Message {
     pub(crate) fn parameter_conflict(name: &str, value: &str) -> Self {
         Self::new(
             "ActionParameterValueConflict",
-            format!(
-                "The parameter '{name}' with the value '{value}' does not fit the state of the resource."
-            ),
+            format!("The parameter '{name}' with the value '{value}' does not fit the state of the resource."),
             &[name, value],
             "Wait until the resource is in another state.",
         )
@@ -387,10 +360,7 @@ impl Message {
     pub(crate) fn error_body(messages: &[Self]) -> Value {
         let (code, text) = match messages {
             [only] => (only.id, only.text.as_str()),
-            _ => (
-                "GeneralError",
-                "Several errors occurred, see the extended information.",
-            ),
+            _ => ("GeneralError", "Several errors occurred, see the extended information."),
         };
         json!({ "error": {
             "code": format!("{REGISTRY}.{code}"),

@@ -67,12 +67,7 @@ impl Incoming {
     }
 
     fn view(&self) -> RequestView<'_> {
-        RequestView {
-            method: self.method.as_str(),
-            path: &self.path,
-            body: &self.body,
-            headers: &self.headers,
-        }
+        RequestView { method: self.method.as_str(), path: &self.path, body: &self.body, headers: &self.headers }
     }
 }
 
@@ -82,60 +77,33 @@ pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) 
     if let Some(quirks) = &bmc.personality.quirks {
         quirks.after(&request.view(), &mut reply);
     }
-    reply::finish(
-        &mut reply,
-        &request.method,
-        route.map(Route::allow),
-        bmc.personality.http.closes_connections,
-    );
+    reply::finish(&mut reply, &request.method, route.map(Route::allow), bmc.personality.http.closes_connections);
     reply
 }
 
 /// Either way an answer; the refusals are those that ended the way to the handler.
 fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<Reply, Box<Reply>> {
     let refuse = |status, message| Err(Box::new(Reply::error(status, &[message])));
-    let known = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PATCH,
-        Method::PUT,
-        Method::DELETE,
-    ];
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
     if !known.contains(&request.method) {
         return refuse(405, Message::method_not_allowed());
     }
-    if request
-        .header("odata-version")
-        .is_some_and(|version| version != "4.0")
-    {
+    if request.header("odata-version").is_some_and(|version| version != "4.0") {
         return refuse(412, Message::header_invalid("OData-Version"));
     }
     let public = route.is_some_and(|route| route.is_public(&request.method));
-    let caller = if public {
-        None
-    } else {
-        Some(access::check(bmc, request, route)?)
-    };
+    let caller = if public { None } else { Some(access::check(bmc, request, route)?) };
     let Some(route) = route else {
         return refuse(404, Message::missing_resource(&request.path));
     };
     if let Some(name) = unsupported_query(request) {
         return refuse(501, Message::query_not_supported(&name));
     }
-    let allowed = route
-        .allow()
-        .split(", ")
-        .any(|method| method == request.method.as_str());
+    let allowed = route.allow().split(", ").any(|method| method == request.method.as_str());
     if !allowed {
         return refuse(405, Message::method_not_allowed());
     }
-    if let Some(reply) = bmc
-        .personality
-        .quirks
-        .as_ref()
-        .and_then(|quirks| quirks.before(&request.view()))
-    {
+    if let Some(reply) = bmc.personality.quirks.as_ref().and_then(|quirks| quirks.before(&request.view())) {
         return Ok(reply);
     }
     if request.reads() {
@@ -152,12 +120,7 @@ fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<
     write(bmc, request, route, caller.as_ref())
 }
 
-fn read(
-    bmc: &Arc<Bmc>,
-    route: &Route,
-    caller: Option<&Caller>,
-    path: &str,
-) -> Result<Reply, Box<Reply>> {
+fn read(bmc: &Arc<Bmc>, route: &Route, caller: Option<&Caller>, path: &str) -> Result<Reply, Box<Reply>> {
     let etags = bmc.personality.http.etags;
     let value = match route {
         // The entity tag has no place in an answer whose content is fixed by the specification.
@@ -202,29 +165,19 @@ fn read(
     Ok(Reply::resource(200, &value, etags))
 }
 
-fn write(
-    bmc: &Arc<Bmc>,
-    request: &Incoming,
-    route: &Route,
-    caller: Option<&Caller>,
-) -> Result<Reply, Box<Reply>> {
+fn write(bmc: &Arc<Bmc>, request: &Incoming, route: &Route, caller: Option<&Caller>) -> Result<Reply, Box<Reply>> {
     match route {
         Route::Sessions => sessions::create(bmc, request),
         Route::Session(id) => sessions::delete(bmc, id, caller, &request.path),
         Route::Accounts => accounts::create(bmc, request),
-        Route::Account(id) if request.method == Method::PATCH => {
-            accounts::patch(bmc, id, request, caller)
-        }
+        Route::Account(id) if request.method == Method::PATCH => accounts::patch(bmc, id, request, caller),
         Route::Account(id) => accounts::delete(bmc, id, caller, &request.path),
         Route::System(machine) => systems::patch(bmc, machine, request),
         Route::Settings(machine) => systems::patch_settings(bmc, machine, request),
         Route::Reset(machine) => systems::reset(bmc, machine, request),
         Route::InsertMedia(machine, device) => media::insert(machine, *device, request),
         Route::EjectMedia(machine, device) => media::eject(machine, *device, request),
-        _ => Err(Box::new(Reply::error(
-            405,
-            &[Message::method_not_allowed()],
-        ))),
+        _ => Err(Box::new(Reply::error(405, &[Message::method_not_allowed()]))),
     }
 }
 
@@ -247,28 +200,19 @@ fn check_precondition(
         return Ok(());
     }
     let current = read(bmc, route, caller, &request.path)?;
-    let current = current
-        .headers
-        .get(hyper::header::ETAG)
-        .and_then(|etag| etag.to_str().ok())
-        .unwrap_or_default();
+    let current = current.headers.get(hyper::header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default();
     // Redfish has clients send back what they were given, weak or not.
     if wanted.split(',').any(|tag| tag.trim() == current) {
         Ok(())
     } else {
-        Err(Box::new(Reply::error(
-            412,
-            &[Message::precondition_failed()],
-        )))
+        Err(Box::new(Reply::error(412, &[Message::precondition_failed()])))
     }
 }
 
 fn not_modified(request: &Incoming, reply: &Reply) -> bool {
     let current = reply.headers.get(hyper::header::ETAG);
     match (request.header("if-none-match"), current) {
-        (Some(known), Some(current)) => known
-            .split(',')
-            .any(|tag| tag.trim().as_bytes() == current.as_bytes()),
+        (Some(known), Some(current)) => known.split(',').any(|tag| tag.trim().as_bytes() == current.as_bytes()),
         _ => false,
     }
 }

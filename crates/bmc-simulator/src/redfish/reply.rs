@@ -63,16 +63,10 @@ impl Reply {
         Self::json(status, &Message::error_body(messages))
     }
 
-    pub(crate) fn with_body(
-        status: u16,
-        content_type: &'static str,
-        body: impl Into<Bytes>,
-    ) -> Self {
+    pub(crate) fn with_body(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let mut reply = Self::empty(status);
         reply.body = body.into();
-        reply
-            .headers
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        reply.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         reply
     }
 
@@ -156,16 +150,8 @@ pub(crate) fn resource(path: &str, kind: &str, id: &str, name: &str) -> Value {
 }
 
 /// A collection of references.
-pub(crate) fn collection(
-    path: &str,
-    kind: &str,
-    name: &str,
-    members: impl IntoIterator<Item = String>,
-) -> Value {
-    let members: Vec<Value> = members
-        .into_iter()
-        .map(|path| json!({ "@odata.id": path }))
-        .collect();
+pub(crate) fn collection(path: &str, kind: &str, name: &str, members: impl IntoIterator<Item = String>) -> Value {
+    let members: Vec<Value> = members.into_iter().map(|path| json!({ "@odata.id": path })).collect();
     json!({
         "@odata.id": path,
         "@odata.type": kind,
@@ -196,39 +182,26 @@ pub(crate) fn render(resource: &Value, etags: Etags) -> (Bytes, Option<String>) 
 
 /// FNV-1a: fast, the same in every process, and no secret depends on it.
 fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
-        (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Where the publisher of Redfish keeps the schema of `#Namespace.version.Type`.
 fn schema_of(kind: &str) -> Option<String> {
     let namespace = kind.strip_prefix('#')?.rsplit_once('.')?.0;
-    Some(format!(
-        "http://redfish.dmtf.org/schemas/v1/{namespace}.json"
-    ))
+    Some(format!("http://redfish.dmtf.org/schemas/v1/{namespace}.json"))
 }
 
 /// Adds what every answer carries.
 pub(crate) fn finish(reply: &mut Reply, method: &Method, allow: Option<&str>, closes: bool) {
-    reply.headers.insert(
-        HeaderName::from_static("odata-version"),
-        HeaderValue::from_static("4.0"),
-    );
-    reply
-        .headers
-        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    reply.headers.insert(HeaderName::from_static("odata-version"), HeaderValue::from_static("4.0"));
+    reply.headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(allow) = allow
-        && (method == Method::GET
-            || method == Method::HEAD
-            || reply.status == StatusCode::METHOD_NOT_ALLOWED)
+        && (method == Method::GET || method == Method::HEAD || reply.status == StatusCode::METHOD_NOT_ALLOWED)
     {
         reply.set(header::ALLOW, allow);
     }
     if closes {
-        reply
-            .headers
-            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        reply.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
 }
 

@@ -14,13 +14,7 @@ pub(crate) fn versions() -> Value {
 
 fn services(bmc: &Bmc) -> Vec<&'static str> {
     let rules = &bmc.personality;
-    let mut services = vec![
-        "Systems",
-        "Managers",
-        "Chassis",
-        "AccountService",
-        "Registries",
-    ];
+    let mut services = vec!["Systems", "Managers", "Chassis", "AccountService", "Registries"];
     if rules.sessions.offered {
         services.push("SessionService");
     }
@@ -31,12 +25,7 @@ fn services(bmc: &Bmc) -> Vec<&'static str> {
 }
 
 pub(crate) fn root(bmc: &Bmc) -> Value {
-    let mut root = resource(
-        "/redfish/v1/",
-        "#ServiceRoot.v1_16_0.ServiceRoot",
-        "RootService",
-        "Root Service",
-    );
+    let mut root = resource("/redfish/v1/", "#ServiceRoot.v1_16_0.ServiceRoot", "RootService", "Root Service");
     root["RedfishVersion"] = "1.20.0".into();
     root["UUID"] = bmc.uuid.to_string().into();
     root["Product"] = "BMC simulator".into();
@@ -49,11 +38,7 @@ pub(crate) fn root(bmc: &Bmc) -> Value {
         "ExpandQuery": { "ExpandAll": false, "Levels": false, "Links": false, "NoLinks": false },
     });
     for service in services(bmc) {
-        let name = if service == "TaskService" {
-            "Tasks"
-        } else {
-            service
-        };
+        let name = if service == "TaskService" { "Tasks" } else { service };
         root[name] = json!({ "@odata.id": format!("/redfish/v1/{service}") });
     }
     if bmc.personality.sessions.offered {
@@ -157,8 +142,7 @@ pub(crate) fn registry() -> Value {
     );
     file["Registry"] = REGISTRY.into();
     file["Languages"] = json!(["en"]);
-    file["Location"] =
-        json!([{ "Language": "en", "Uri": "/redfish/v1/Registries/Base/Base.json" }]);
+    file["Location"] = json!([{ "Language": "en", "Uri": "/redfish/v1/Registries/Base/Base.json" }]);
     file
 }
 

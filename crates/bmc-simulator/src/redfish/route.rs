@@ -87,15 +87,13 @@ impl Route {
                 ["Sessions", id] => Some(Self::Session((*id).to_owned())),
                 _ => None,
             },
-            ["TaskService", rest @ ..] if bmc.personality.power.accepted == Accepted::Task => {
-                match rest {
-                    [] => Some(Self::TaskService),
-                    ["Tasks"] => Some(Self::Tasks),
-                    ["Tasks", id] => Some(Self::Task((*id).to_owned())),
-                    ["TaskMonitors", id] => Some(Self::TaskMonitor((*id).to_owned())),
-                    _ => None,
-                }
-            }
+            ["TaskService", rest @ ..] if bmc.personality.power.accepted == Accepted::Task => match rest {
+                [] => Some(Self::TaskService),
+                ["Tasks"] => Some(Self::Tasks),
+                ["Tasks", id] => Some(Self::Task((*id).to_owned())),
+                ["TaskMonitors", id] => Some(Self::TaskMonitor((*id).to_owned())),
+                _ => None,
+            },
             ["Registries"] => Some(Self::Registries),
             ["Registries", "Base"] => Some(Self::Registry),
             ["Registries", "Base", "Base.json"] => Some(Self::RegistryFile),
@@ -107,9 +105,7 @@ impl Route {
         let rules = &machine.personality;
         match rest {
             [] => Some(Self::System(machine)),
-            ["Settings"] if rules.boot.writable_on != BootResource::System => {
-                Some(Self::Settings(machine))
-            }
+            ["Settings"] if rules.boot.writable_on != BootResource::System => Some(Self::Settings(machine)),
             ["ResetActionInfo"] if rules.power.reset_types_told_by == ToldBy::ActionInfo => {
                 Some(Self::ResetInfo(machine))
             }
@@ -124,9 +120,7 @@ impl Route {
             return match rest {
                 [] => Some(Self::Manager),
                 ["NetworkProtocol"] => Some(Self::NetworkProtocol),
-                ["VirtualMedia", rest @ ..] => {
-                    Self::media(MediaPath::Manager, bmc.only_system()?, rest)
-                }
+                ["VirtualMedia", rest @ ..] => Self::media(MediaPath::Manager, bmc.only_system()?, rest),
                 _ => None,
             };
         }
@@ -201,9 +195,7 @@ impl Route {
             Self::Accounts if reads => Some(Privilege::ConfigureUsers),
             Self::Account(_) | Self::Session(_) => None,
             _ if reads => Some(Privilege::Login),
-            Self::Accounts | Self::AccountService | Self::Role(_) | Self::Roles => {
-                Some(Privilege::ConfigureUsers)
-            }
+            Self::Accounts | Self::AccountService | Self::Role(_) | Self::Roles => Some(Privilege::ConfigureUsers),
             Self::System(_)
             | Self::Settings(_)
             | Self::Reset(_)

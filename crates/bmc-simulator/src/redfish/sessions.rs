@@ -33,8 +33,7 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
         SESSIONS,
         "#SessionCollection.SessionCollection",
         "Session Collection",
-        open.iter()
-            .map(|session| format!("{SESSIONS}/{}", session.id)),
+        open.iter().map(|session| format!("{SESSIONS}/{}", session.id)),
     )
 }
 
@@ -45,18 +44,9 @@ pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>>
         .into_iter()
         .find(|session| session.id == id)
         .ok_or_else(|| missing(path))?;
-    let mut value = resource(
-        &format!("{SESSIONS}/{id}"),
-        "#Session.v1_7_0.Session",
-        id,
-        "User Session",
-    );
+    let mut value = resource(&format!("{SESSIONS}/{id}"), "#Session.v1_7_0.Session", id, "User Session");
     value["UserName"] = session.user_name.as_str().into();
-    value["CreatedTime"] = session
-        .created
-        .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string()
-        .into();
+    value["CreatedTime"] = session.created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
     Ok(value)
 }
 
@@ -79,10 +69,7 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
     faults.extend(
         members
             .keys()
-            .filter(|name| {
-                !["UserName", "Password", "Context", "Token", "SessionType"]
-                    .contains(&name.as_str())
-            })
+            .filter(|name| !["UserName", "Password", "Context", "Token", "SessionType"].contains(&name.as_str()))
             .filter(|name| !name.contains('@'))
             .map(|name| Message::property_unknown(name)),
     );
@@ -109,29 +96,19 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
     Ok(reply)
 }
 
-pub(crate) fn delete(
-    bmc: &Bmc,
-    id: &str,
-    caller: Option<&Caller>,
-    path: &str,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn delete(bmc: &Bmc, id: &str, caller: Option<&Caller>, path: &str) -> Result<Reply, Box<Reply>> {
     let session = bmc
         .sessions
         .list(&bmc.personality.sessions)
         .into_iter()
         .find(|session| session.id == id)
         .ok_or_else(|| missing(path))?;
-    let allowed = caller.is_some_and(|caller| {
-        caller.account == session.account || caller.role.may(Privilege::ConfigureManager)
-    });
+    let allowed =
+        caller.is_some_and(|caller| caller.account == session.account || caller.role.may(Privilege::ConfigureManager));
     if !allowed {
         return Err(Box::new(access::forbidden()));
     }
-    if bmc.sessions.close(id) {
-        Ok(Reply::empty(204))
-    } else {
-        Err(missing(path))
-    }
+    if bmc.sessions.close(id) { Ok(Reply::empty(204)) } else { Err(missing(path)) }
 }
 
 fn missing(path: &str) -> Box<Reply> {

@@ -11,9 +11,7 @@ use super::route::BMC_MANAGER;
 use super::{Incoming, Message, Reply};
 use crate::bmc::Bmc;
 use crate::machine::{BootOverride, Machine, State, Taken, judge};
-use crate::personality::{
-    Accepted, AlreadyThere, BootResource, BootRules, MediaPath, SettingsApply, ToldBy,
-};
+use crate::personality::{Accepted, AlreadyThere, BootResource, BootRules, MediaPath, SettingsApply, ToldBy};
 use crate::words::{BootMode, OverrideEnabled, PowerState, ResetType};
 
 const SYSTEMS: &str = "/redfish/v1/Systems";
@@ -26,11 +24,7 @@ pub(crate) fn path(machine: &Machine) -> String {
 
 /// The `Id` of the manager that manages a machine.
 pub(crate) fn manager_id(bmc: &Bmc, machine: &Machine) -> String {
-    if bmc.shared {
-        machine.id.to_string()
-    } else {
-        BMC_MANAGER.to_owned()
-    }
+    if bmc.shared { machine.id.to_string() } else { BMC_MANAGER.to_owned() }
 }
 
 pub(crate) fn timestamp(time: Timestamp) -> String {
@@ -131,23 +125,14 @@ fn show_boot(boot: &BootOverride, rules: &BootRules, writable: bool) -> Value {
         value["BootSourceOverrideMode"] = boot.mode.as_str().into();
     }
     if rules.http_boot_uri {
-        value["HttpBootUri"] = boot
-            .http_boot_uri
-            .as_deref()
-            .map_or(Value::Null, Into::into);
+        value["HttpBootUri"] = boot.http_boot_uri.as_deref().map_or(Value::Null, Into::into);
     }
     if writable {
         let words = |words: Vec<&str>| Value::from(words);
         value["BootSourceOverrideTarget@Redfish.AllowableValues"] =
             words(rules.targets.iter().map(|target| target.as_str()).collect());
-        value["BootSourceOverrideEnabled@Redfish.AllowableValues"] = words(
-            rules
-                .enabled
-                .iter()
-                .copied()
-                .map(OverrideEnabled::as_str)
-                .collect(),
-        );
+        value["BootSourceOverrideEnabled@Redfish.AllowableValues"] =
+            words(rules.enabled.iter().copied().map(OverrideEnabled::as_str).collect());
         if !rules.modes.is_empty() {
             value["BootSourceOverrideMode@Redfish.AllowableValues"] =
                 words(rules.modes.iter().copied().map(BootMode::as_str).collect());
@@ -173,12 +158,7 @@ fn show_reset(machine: &Machine, path: &str) -> Value {
 
 pub(crate) fn reset_info(machine: &Machine) -> Value {
     let path = format!("{}/ResetActionInfo", path(machine));
-    let mut info = resource(
-        &path,
-        "#ActionInfo.v1_4_2.ActionInfo",
-        "ResetActionInfo",
-        "Reset Action Info",
-    );
+    let mut info = resource(&path, "#ActionInfo.v1_4_2.ActionInfo", "ResetActionInfo", "Reset Action Info");
     info["Parameters"] = json!([{
         "Name": "ResetType",
         "Required": true,
@@ -224,12 +204,8 @@ fn judge_others(members: &Map<String, Value>, boot: &[Message]) -> Vec<Message> 
     let mut faults = boot.to_vec();
     for (name, value) in members {
         let fault = match (name.as_str(), value) {
-            ("Boot", _)
-            | ("AssetTag", Value::String(_))
-            | ("LocationIndicatorActive", Value::Bool(_)) => continue,
-            ("AssetTag" | "LocationIndicatorActive", _) => {
-                Message::property_value_type(value, name)
-            }
+            ("Boot", _) | ("AssetTag", Value::String(_)) | ("LocationIndicatorActive", Value::Bool(_)) => continue,
+            ("AssetTag" | "LocationIndicatorActive", _) => Message::property_value_type(value, name),
             _ if name.contains('@') => continue,
             _ if READ_ONLY.contains(&name.as_str()) => Message::property_not_writable(name),
             _ => Message::property_unknown(name),
@@ -262,11 +238,7 @@ fn judged_boot(
     }
 }
 
-pub(crate) fn patch(
-    bmc: &Bmc,
-    machine: &Arc<Machine>,
-    request: &Incoming,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn patch(bmc: &Bmc, machine: &Arc<Machine>, request: &Incoming) -> Result<Reply, Box<Reply>> {
     let members = request.members()?;
     changes_something(&members)?;
     let rules = &machine.personality.boot;
@@ -296,20 +268,13 @@ pub(crate) fn patch(
     Ok(read(bmc, machine))
 }
 
-pub(crate) fn patch_settings(
-    bmc: &Bmc,
-    machine: &Arc<Machine>,
-    request: &Incoming,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn patch_settings(bmc: &Bmc, machine: &Arc<Machine>, request: &Incoming) -> Result<Reply, Box<Reply>> {
     let members = request.members()?;
     changes_something(&members)?;
     let rules = &machine.personality.boot;
     {
         let mut state = machine.lock();
-        let current = state
-            .pending_boot
-            .clone()
-            .unwrap_or_else(|| state.boot.clone());
+        let current = state.pending_boot.clone().unwrap_or_else(|| state.boot.clone());
         let boot = judged_boot(&current, &members, rules);
         let mut faults = boot.as_ref().err().cloned().unwrap_or_default();
         for name in members.keys() {
@@ -325,35 +290,21 @@ pub(crate) fn patch_settings(
         }
     }
     machine.changed();
-    Ok(Reply::resource(
-        200,
-        &settings(machine),
-        bmc.personality.http.etags,
-    ))
+    Ok(Reply::resource(200, &settings(machine), bmc.personality.http.etags))
 }
 
-pub(crate) fn reset(
-    bmc: &Arc<Bmc>,
-    machine: &Arc<Machine>,
-    request: &Incoming,
-) -> Result<Reply, Box<Reply>> {
+pub(crate) fn reset(bmc: &Arc<Bmc>, machine: &Arc<Machine>, request: &Incoming) -> Result<Reply, Box<Reply>> {
     const ACTION: &str = "ComputerSystem.Reset";
     let members = request.members()?;
     let refuse = |status, message| Err(Box::new(Reply::error(status, &[message])));
-    if let Some(unknown) = members
-        .keys()
-        .find(|name| *name != "ResetType" && !name.contains('@'))
-    {
+    if let Some(unknown) = members.keys().find(|name| *name != "ResetType" && !name.contains('@')) {
         return refuse(400, Message::parameter_unknown(ACTION, unknown));
     }
     let Some(wanted) = members.get("ResetType") else {
         return refuse(400, Message::parameter_missing(ACTION, "ResetType"));
     };
     let rules = &machine.personality.power;
-    let Some(reset) = wanted
-        .as_str()
-        .and_then(ResetType::parse)
-        .filter(|reset| rules.reset_types.contains(reset))
+    let Some(reset) = wanted.as_str().and_then(ResetType::parse).filter(|reset| rules.reset_types.contains(reset))
     else {
         return refuse(400, Message::parameter_value(ACTION, "ResetType", wanted));
     };
@@ -369,9 +320,7 @@ pub(crate) fn reset(
             Accepted::NoContent => Reply::empty(204),
             Accepted::Ok => Reply::json(200, &Message::error_body(&[Message::success()])),
             Accepted::Task => {
-                let id = bmc
-                    .tasks
-                    .start(format!("{reset} of {}", machine.id), machine);
+                let id = bmc.tasks.start(format!("{reset} of {}", machine.id), machine);
                 let mut reply = super::tasks::accepted(bmc, id);
                 reply.set(header::LOCATION, &super::tasks::monitor_path(id));
                 reply

@@ -15,12 +15,8 @@ pub(crate) fn monitor_path(id: u64) -> String {
 }
 
 pub(crate) fn service() -> Value {
-    let mut service = resource(
-        "/redfish/v1/TaskService",
-        "#TaskService.v1_2_1.TaskService",
-        "TaskService",
-        "Task Service",
-    );
+    let mut service =
+        resource("/redfish/v1/TaskService", "#TaskService.v1_2_1.TaskService", "TaskService", "Task Service");
     service["ServiceEnabled"] = true.into();
     service["Status"] = json!({ "State": "Enabled", "Health": "OK" });
     service["CompletedTaskOverWritePolicy"] = "Oldest".into();
@@ -33,21 +29,13 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
         TASKS,
         "#TaskCollection.TaskCollection",
         "Task Collection",
-        bmc.tasks
-            .list()
-            .iter()
-            .map(|task| format!("{TASKS}/{}", task.id)),
+        bmc.tasks.list().iter().map(|task| format!("{TASKS}/{}", task.id)),
     )
 }
 
 fn show(task: &Task) -> Value {
     let id = task.id.to_string();
-    let mut value = resource(
-        &format!("{TASKS}/{id}"),
-        "#Task.v1_7_3.Task",
-        &id,
-        &task.name,
-    );
+    let mut value = resource(&format!("{TASKS}/{id}"), "#Task.v1_7_3.Task", &id, &task.name);
     let done = task.done();
     value["TaskState"] = if done { "Completed" } else { "Running" }.into();
     value["TaskStatus"] = "OK".into();
@@ -60,9 +48,7 @@ fn show(task: &Task) -> Value {
 }
 
 fn find(bmc: &Bmc, id: &str, path: &str) -> Result<Task, Box<Reply>> {
-    bmc.tasks
-        .find(id)
-        .ok_or_else(|| Box::new(Reply::error(404, &[Message::missing_resource(path)])))
+    bmc.tasks.find(id).ok_or_else(|| Box::new(Reply::error(404, &[Message::missing_resource(path)])))
 }
 
 pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>> {
@@ -71,11 +57,7 @@ pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>>
 
 pub(crate) fn monitor(bmc: &Bmc, id: &str, path: &str) -> Result<Reply, Box<Reply>> {
     let task = find(bmc, id, path)?;
-    Ok(if task.done() {
-        Reply::empty(204)
-    } else {
-        accepted(bmc, task.id)
-    })
+    Ok(if task.done() { Reply::empty(204) } else { accepted(bmc, task.id) })
 }
 
 /// The answer 202 with the task as its body.
