@@ -1,7 +1,10 @@
 //! One BMC: requests, sessions, limits. Shared by every system behind it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -9,7 +12,7 @@ use futures_util::StreamExt as _;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{Mutex, RwLock, Semaphore};
 use url::Url;
 
 use crate::{
@@ -68,9 +71,15 @@ pub(super) struct Bmc {
     authentication: Authentication,
     clock: Arc<dyn Clock>,
     access: RwLock<Access>,
+    /// Whether the credentials were accepted. Until then one request at a time is made: five at once with a wrong
+    /// password would be five wrong log-ins.
+    proven: AtomicBool,
+    door: Mutex<()>,
     places: Semaphore,
+    /// A 401 said that basic authentication is none of the ways in.
+    no_basic: AtomicBool,
     /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
-    down: Mutex<Option<(Duration, String)>>,
+    down: std::sync::Mutex<Option<(Duration, String)>>,
 }
 
 impl Bmc {
@@ -92,8 +101,11 @@ impl Bmc {
             authentication,
             clock,
             access: RwLock::default(),
+            proven: AtomicBool::new(false),
+            door: Mutex::default(),
             places: Semaphore::new(AT_ONCE),
-            down: Mutex::default(),
+            no_basic: AtomicBool::new(false),
+            down: std::sync::Mutex::default(),
         }
     }
 
@@ -154,13 +166,21 @@ impl Bmc {
         etag: Option<&str>,
     ) -> Result<Answer, BackendError> {
         self.fail_if_down()?;
+        let _alone = if self.proven.load(Ordering::Acquire) { None } else { Some(self.door.lock().await) };
         let _place = self.places.acquire().await;
         self.fail_if_down()?;
         let mut proof = self.proof().await?;
         let mut renewed = false;
         loop {
             let result = self.send(method, path, body, etag, &proof).await;
-            let Err(BackendError::Unauthorized { message, .. }) = &result else { return result };
+            let Err(BackendError::Unauthorized { message, .. }) = &result else {
+                // The service root answers everybody (DSP0266, "Authentication"), so it proves nothing.
+                let asks = path.trim_end_matches('/') != "/redfish/v1";
+                if asks && matches!(&result, Ok(_) | Err(BackendError::Rejected { .. })) {
+                    self.proven.store(true, Ordering::Release);
+                }
+                return result;
+            };
             match &proof {
                 // The session ended; the BMC refused the request, so it may be sent again under a new one.
                 Proof::Session(token) if !renewed => {
@@ -169,6 +189,11 @@ impl Bmc {
                     proof = self.proof().await?;
                 }
                 Proof::Session(_) => return result,
+                // Not the password was wrong but the way in: a log-in is the first try of the password.
+                Proof::Basic if self.only_sessions() && !renewed => {
+                    renewed = true;
+                    proof = self.proof().await?;
+                }
                 Proof::Basic => {
                     self.access.write().await.refused.get_or_insert_with(|| message.clone());
                     return result;
@@ -188,7 +213,8 @@ impl Bmc {
         if let Some((token, _)) = &access.session {
             return Ok(Proof::Session(Arc::clone(token)));
         }
-        if self.authentication == Authentication::Basic || access.no_sessions || access.requests == 1 {
+        let first = access.requests == 1 && !self.only_sessions();
+        if self.authentication == Authentication::Basic || access.no_sessions || first {
             return Ok(Proof::Basic);
         }
         // Others wait for this log-in: one is enough.
@@ -196,6 +222,11 @@ impl Bmc {
             Ok((token, path)) => {
                 access.session = Some((Arc::clone(&token), path));
                 Ok(Proof::Session(token))
+            }
+            // The same credentials were accepted before: what is refused is the log-in itself.
+            Err(BackendError::Unauthorized { .. }) if self.proven.load(Ordering::Acquire) && !self.only_sessions() => {
+                access.no_sessions = true;
+                Ok(Proof::Basic)
             }
             Err(BackendError::Unauthorized { address, message }) => {
                 access.refused = Some(message.clone());
@@ -208,6 +239,10 @@ impl Bmc {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn only_sessions(&self) -> bool {
+        self.authentication == Authentication::Session && self.no_basic.load(Ordering::Relaxed)
     }
 
     async fn log_in(&self) -> Result<(Arc<SecretString>, String), BackendError> {
@@ -340,7 +375,7 @@ impl Bmc {
         };
         let (etag, kind) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
         let retry_after = text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
-        let location = text(header::LOCATION);
+        let (location, ways_in) = (text(header::LOCATION), text(header::WWW_AUTHENTICATE));
         let bytes = match within(self.timeout, self.body(method, path, response)).await {
             Some(read) => read?,
             None => return Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())),
@@ -372,6 +407,9 @@ impl Bmc {
             Err(_) => ("an answer that is no JSON".to_owned(), false),
         };
         if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110, section 11.6.1: the ways in are listed. Where nothing is listed, the password counts as wrong.
+            let elsewhere = ways_in.as_ref().is_some_and(|ways| !ways.to_ascii_lowercase().contains("basic"));
+            self.no_basic.store(elsewhere, Ordering::Relaxed);
             return Err(BackendError::Unauthorized { address: self.address(), message });
         }
         let transient = later

@@ -91,15 +91,11 @@ impl RedfishMachine {
         }
     }
 
-    /// The settings object, when the override lives there and not on the system.
+    /// The settings object, when there is one that lists the override: what is set there is what the next boot uses.
     async fn settings(&self, system: &Value) -> Result<Option<Answer>, BackendError> {
-        if system::lists_override(system) {
-            return Ok(None);
-        }
-        match system::settings_path(system) {
-            Some(path) => Ok(Some(self.bmc.get(path).await?)),
-            None => Ok(None),
-        }
+        let Some(path) = system::settings_path(system) else { return Ok(None) };
+        let settings = self.bmc.get(path).await?;
+        Ok(system::lists_override(&settings.body).then_some(settings))
     }
 
     /// The values that a reset accepts: from the list beside the action, else from its `ActionInfo`.
@@ -201,14 +197,32 @@ impl BootControl for RedfishMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
         let system = self.system().await.map_err(nothing_sent)?;
         let settings = self.settings(&system.body).await.map_err(nothing_sent)?;
-        let (object, path) = match (&settings, system::settings_path(&system.body), self.path.get()) {
-            (Some(settings), Some(path), _) => (settings, path.to_owned()),
-            (_, _, Some(path)) => (&system, path.clone()),
-            _ => return Err(self.bmc.protocol("the system has no address")),
-        };
-        if !system::lists_override(&object.body) {
-            return Err(self.bmc.unsupported("the machine has no boot override"));
+        let own = self.path.get().filter(|_| system::lists_override(&system.body));
+        let mut objects = Vec::new();
+        if let (Some(settings), Some(path)) = (&settings, system::settings_path(&system.body)) {
+            objects.push((settings, path));
         }
+        objects.extend(own.map(|path| (&system, path.as_str())));
+        let mut refused = self.bmc.unsupported("the machine has no boot override");
+        for (object, path) in objects {
+            match self.write_override(object, path, wanted, clear_http_boot_uri).await {
+                // Listed and yet not writable: some machines take the override only in the other place.
+                Err(error @ BackendError::Rejected { status: 400 | 405, transient: false, .. }) => refused = error,
+                result => return result,
+            }
+        }
+        Err(refused)
+    }
+}
+
+impl RedfishMachine {
+    async fn write_override(
+        &self,
+        object: &Answer,
+        path: &str,
+        wanted: &BootOverride,
+        clear_http_boot_uri: bool,
+    ) -> Result<(), BackendError> {
         let found = system::boot_override(&object.body);
         let mut boot = Map::new();
         let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
@@ -233,13 +247,12 @@ impl BootControl for RedfishMachine {
         if boot.is_empty() {
             return Ok(());
         }
-        let etag = object.etag.clone();
-        let result = self.patch(&path, &json!({ "Boot": boot }), etag.as_deref()).await;
-        match result {
+        let etag = object.etag.as_deref();
+        match self.patch(path, &json!({ "Boot": boot }), etag).await {
             Err(BackendError::Rejected { status: 400, .. }) if clear => {
                 // Some machines want an empty text instead of null.
                 boot.insert("HttpBootUri".to_owned(), json!(""));
-                self.patch(&path, &json!({ "Boot": boot }), etag.as_deref()).await
+                self.patch(path, &json!({ "Boot": boot }), etag).await
             }
             result => result,
         }

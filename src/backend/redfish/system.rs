@@ -77,9 +77,9 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
     }
 }
 
-/// A system as one read shows it. `settings` is where the override lives, when that is another object.
+/// A system as one read shows it. `settings` is the object where the override is set, when that is another one.
 pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
-    let boot = settings.filter(|_| !lists_override(system)).unwrap_or(system);
+    let boot = settings.unwrap_or(system);
     MachineView {
         power: power(system),
         boot_progress: text(&system["BootProgress"]["LastState"]),

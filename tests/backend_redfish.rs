@@ -1,0 +1,451 @@
+//! The Redfish backend against the BMC simulator: what each machine lists decides, secrets stay, nothing is sent twice.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bmc_simulator::{
+    Authentication as Shown, Availability, BootResource, Fault, FaultAction, FaultBody, JournalQuery, MediaPath,
+    Personality, Simulator, SimulatorConfig, SystemUuid, ToldBy,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use terraform_provider_metal::{
+    backend::{
+        Backend, BackendError, IdentityKind, Machine,
+        redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint},
+    },
+    clock::SystemClock,
+    maintenance::machine::{BootOverride, PowerState, ResetType},
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+struct Bench {
+    simulator: Simulator,
+    backend: RedfishBackend,
+    machine: Arc<dyn Machine>,
+}
+
+impl Bench {
+    async fn new(personality: Personality) -> Self {
+        Self::with(SimulatorConfig::with_systems(1).with_personality(personality), |_| {}).await
+    }
+
+    async fn with(config: SimulatorConfig, change: impl Fn(&mut RedfishSettings)) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let simulator = Simulator::start(config).await.unwrap();
+        let trust = simulator.trust().map_or(Trust::System, |trust| Trust::Authority(trust.ca_pem.clone()));
+        let account = simulator.credentials();
+        let mut settings = RedfishSettings { request_timeout: Duration::from_secs(2), ..RedfishSettings::default() };
+        for name in simulator.systems() {
+            let server = ServerSettings {
+                endpoint: simulator.url(&name).unwrap().parse().unwrap(),
+                system_id: None,
+                lock_key: None,
+                labels: BTreeMap::new(),
+                username: account.username.clone(),
+                password: SecretString::from(account.password.expose_secret()),
+                trust: trust.clone(),
+            };
+            settings.servers.insert(name, server);
+        }
+        change(&mut settings);
+        let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+        let name = backend.servers()[0].clone();
+        let machine = backend.machine(&name).unwrap();
+        Self { simulator, backend, machine }
+    }
+
+    fn requests(&self, method: &str, path: &str) -> usize {
+        self.simulator.journal(&JournalQuery::default().request(method, path)).len()
+    }
+
+    fn inject(&self, action: FaultAction, method: &str, path: &str) {
+        self.simulator.inject(Fault::new(action).on_request(method, path));
+    }
+
+    async fn settled(&self, power: PowerState) {
+        let wanted = match power {
+            PowerState::On => bmc_simulator::PowerState::On,
+            _ => bmc_simulator::PowerState::Off,
+        };
+        let name = self.simulator.systems()[0].clone();
+        self.simulator.wait_power(&name, wanted, SOON).await.unwrap();
+        assert_eq!(self.machine.observe().await.unwrap().power, power);
+    }
+}
+
+fn once(target: &str) -> BootOverride {
+    BootOverride { enabled: Some("Once".into()), target: Some(target.into()), ..BootOverride::default() }
+}
+
+#[tokio::test]
+async fn power_is_changed_and_seen() {
+    let bench = Bench::new(Personality::generic()).await;
+    assert_eq!(bench.machine.observe().await.unwrap().power, PowerState::On);
+    bench.machine.reset(ResetType::GracefulShutdown).await.unwrap();
+    bench.settled(PowerState::Off).await;
+    bench.machine.reset(ResetType::On).await.unwrap();
+    bench.settled(PowerState::On).await;
+    bench.machine.reset(ResetType::ForceOff).await.unwrap();
+    bench.settled(PowerState::Off).await;
+}
+
+#[tokio::test]
+async fn accepted_resets_are_read_from_the_list_or_the_action_info() {
+    for told_by in [ToldBy::AllowableValues, ToldBy::ActionInfo] {
+        let mut personality = Personality::generic();
+        personality.power.reset_types_told_by = told_by;
+        personality.power.reset_types = vec![bmc_simulator::ResetType::On, bmc_simulator::ResetType::ForceOff];
+        let bench = Bench::new(personality).await;
+        let capabilities = bench.machine.capabilities().await.unwrap();
+        assert_eq!(capabilities.resets, [ResetType::On, ResetType::ForceOff], "{told_by:?}");
+        let refused = bench.machine.reset(ResetType::Nmi).await.unwrap_err();
+        assert!(matches!(refused, BackendError::Unsupported { .. }), "{refused:?}");
+        assert_eq!(bench.requests("POST", "*Reset*"), 0, "what is not listed is not sent");
+    }
+}
+
+#[tokio::test]
+async fn the_override_is_written_where_it_is_listed() {
+    for (resource, path) in [
+        (BootResource::System, "/redfish/v1/Systems/1"),
+        (BootResource::Both, "/redfish/v1/Systems/1/*ettings*"),
+        (BootResource::Settings, "/redfish/v1/Systems/1/*ettings*"),
+    ] {
+        let mut personality = Personality::generic();
+        personality.boot.writable_on = resource;
+        let bench = Bench::new(personality).await;
+        let before = bench.machine.observe().await.unwrap().boot.unwrap();
+        assert!(before.is_disabled(), "{before:?}");
+        bench
+            .machine
+            .set_boot_override(&once("Pxe"), false)
+            .await
+            .unwrap_or_else(|error| panic!("{resource:?}: {error}"));
+        let found = bench.machine.observe().await.unwrap().boot.unwrap();
+        assert_eq!((found.enabled.as_deref(), found.target.as_deref()), (Some("Once"), Some("Pxe")), "{resource:?}");
+        let patches = bench.simulator.journal(&JournalQuery::default().request("PATCH", "*"));
+        assert!(patches.iter().any(|patch| patch.status.is_some_and(|status| status < 300)), "{resource:?}");
+        assert_eq!(bench.requests("PATCH", path), patches.len(), "{resource:?}: {patches:?}");
+        bench.machine.set_boot_override(&before, true).await.unwrap();
+        assert!(bench.machine.observe().await.unwrap().boot.unwrap().is_disabled());
+    }
+}
+
+#[tokio::test]
+async fn only_what_changes_is_sent() {
+    let bench = Bench::new(Personality::generic()).await;
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    let sent = bench.simulator.journal(&JournalQuery::default().request("PATCH", "*"));
+    let body = sent[0].body.clone().unwrap();
+    let boot = body["Boot"].as_object().unwrap();
+    assert_eq!(boot.keys().collect::<Vec<_>>(), ["BootSourceOverrideEnabled", "BootSourceOverrideTarget"]);
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    assert_eq!(bench.requests("PATCH", "*"), 1, "nothing differs, so nothing is sent");
+}
+
+#[tokio::test]
+async fn an_entity_tag_is_sent_where_one_is_needed() {
+    let mut personality = Personality::generic();
+    personality.http.if_match = bmc_simulator::IfMatch::Required;
+    let bench = Bench::new(personality).await;
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_deref(), Some("Pxe"));
+}
+
+#[tokio::test]
+async fn an_http_boot_address_is_set_and_cleared() {
+    let bench = Bench::new(Personality::generic()).await;
+    let before = bench.machine.observe().await.unwrap().boot.unwrap();
+    let uri = "http://images.example/rescue.efi";
+    let wanted = BootOverride { http_boot_uri: Some(uri.into()), ..once("UefiHttp") };
+    bench.machine.set_boot_override(&wanted, false).await.unwrap();
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().http_boot_uri.as_deref(), Some(uri));
+    bench.machine.set_boot_override(&before, true).await.unwrap();
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().http_boot_uri, None);
+}
+
+#[tokio::test]
+async fn media_are_found_under_the_system_or_its_manager() {
+    for offered in [MediaPath::System, MediaPath::Manager] {
+        let mut personality = Personality::generic();
+        personality.media.offered_under = vec![offered];
+        let bench = Bench::new(personality).await;
+        let slots = bench.machine.media().await.unwrap();
+        let slot = slots.iter().find(|slot| slot.is_optical()).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
+        assert_eq!(slot.content(), None);
+        bench.machine.insert_medium(&slot.slot, "http://images.example/a.iso", true).await.unwrap();
+        let found = bench.machine.media().await.unwrap();
+        let found = found.iter().find(|found| found.slot == slot.slot).unwrap();
+        assert_eq!(found.content(), Some("http://images.example/a.iso"), "{offered:?}");
+        bench.machine.eject_medium(&slot.slot).await.unwrap();
+        let found = bench.machine.media().await.unwrap();
+        assert!(found.iter().all(|slot| slot.content().is_none()), "{offered:?}");
+    }
+}
+
+#[tokio::test]
+async fn refused_parameters_of_an_insert_are_left_out() {
+    let mut personality = Personality::generic();
+    personality.media.refused_parameters = vec!["Inserted".into(), "WriteProtected".into()];
+    personality.media.eject_needs_body = true;
+    personality.media.image_stays_after_eject = true;
+    let bench = Bench::new(personality).await;
+    let slot = bench.machine.media().await.unwrap()[0].slot.clone();
+    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    bench.machine.eject_medium(&slot).await.unwrap();
+    let slots = bench.machine.media().await.unwrap();
+    assert!(slots.iter().all(|slot| slot.content().is_none()), "a name that stays is no image: {slots:?}");
+}
+
+#[tokio::test]
+async fn the_lock_key_is_the_hardwares_own() {
+    for (uuid, kind, starts) in [
+        (None, IdentityKind::SystemUuid, ""),
+        (Some(SystemUuid::Nil), IdentityKind::SerialNumber, "serial:"),
+        (Some(SystemUuid::Missing), IdentityKind::SerialNumber, "serial:"),
+        (
+            Some(SystemUuid::Placeholder("03000200-0400-0500-0006-000700080009".into())),
+            IdentityKind::SerialNumber,
+            "serial:",
+        ),
+    ] {
+        let mut config = SimulatorConfig::with_systems(1);
+        if uuid.is_some() {
+            config.systems[0].uuid.clone_from(&uuid);
+        }
+        let bench = Bench::with(config, |_| {}).await;
+        let identity = bench.machine.identify().await.unwrap();
+        assert_eq!(identity.kind, kind, "{uuid:?}: {}", identity.lock_key);
+        assert!(identity.lock_key.starts_with(starts), "{}", identity.lock_key);
+        assert_eq!(identity.lock_key, identity.lock_key.to_lowercase());
+    }
+}
+
+#[tokio::test]
+async fn several_systems_need_to_be_told_apart() {
+    let config = SimulatorConfig::with_systems(3).behind_one_bmc();
+    let bench = Bench::with(config, |_| {}).await;
+    let error = bench.machine.observe().await.unwrap_err().to_string();
+    assert!(error.contains("system_id") && error.contains("3 systems"), "{error}");
+    let id = bench.simulator.system(&bench.simulator.systems()[1]).unwrap().system_id;
+    let config = SimulatorConfig::with_systems(3).behind_one_bmc();
+    let bench = Bench::with(config, |settings| {
+        for server in settings.servers.values_mut() {
+            server.system_id = Some(id.clone());
+        }
+    })
+    .await;
+    bench.machine.observe().await.unwrap();
+    assert_eq!(bench.requests("GET", "*"), 1, "the id says where the system is");
+}
+
+#[tokio::test]
+async fn one_read_needs_no_session_and_many_share_one_that_is_ended() {
+    let bench = Bench::new(Personality::generic()).await;
+    let path = Some("1".to_owned());
+    let bench = {
+        drop(bench);
+        Bench::with(SimulatorConfig::with_systems(1), move |settings| {
+            for server in settings.servers.values_mut() {
+                server.system_id.clone_from(&path);
+            }
+        })
+        .await
+    };
+    bench.machine.observe().await.unwrap();
+    assert_eq!(bench.simulator.journal(&JournalQuery::default()).len(), 1, "one read is one request");
+    let reads = (0..20).map(|_| bench.machine.observe());
+    for read in futures_util::future::join_all(reads).await {
+        read.unwrap();
+    }
+    assert_eq!(bench.requests("POST", "*Sessions*"), 1);
+    let all = bench.simulator.journal(&JournalQuery::default().request("GET", "*"));
+    assert!(all.iter().skip(1).all(|entry| entry.authentication == Shown::Session), "{all:?}");
+    bench.backend.close().await;
+    assert_eq!(bench.requests("DELETE", "*Sessions*"), 1, "logged out");
+    bench.backend.close().await;
+    assert_eq!(bench.requests("DELETE", "*Sessions*"), 1, "once");
+}
+
+#[tokio::test]
+async fn a_session_that_ended_is_opened_again_once() {
+    let bench = Bench::new(Personality::generic()).await;
+    for _ in 0..3 {
+        bench.machine.observe().await.unwrap();
+    }
+    let bmc = bench.simulator.bmc_of(&bench.simulator.systems()[0]).unwrap();
+    bench.simulator.close_sessions(&bmc).unwrap();
+    bench.machine.observe().await.unwrap();
+    assert_eq!(bench.requests("POST", "*Sessions*"), 2);
+}
+
+#[tokio::test]
+async fn where_no_session_is_to_be_had_basic_authentication_serves() {
+    for limit in [0, 1] {
+        let mut personality = Personality::generic();
+        personality.sessions.offered = limit != 0;
+        personality.sessions.limit = 0;
+        let bench = Bench::new(personality).await;
+        for _ in 0..4 {
+            bench.machine.observe().await.unwrap();
+        }
+        assert!(bench.requests("POST", "*Sessions*") <= 1, "asked for once");
+    }
+}
+
+#[tokio::test]
+async fn where_basic_is_not_accepted_a_session_serves() {
+    let mut personality = Personality::generic();
+    personality.sessions.basic_auth = false;
+    let bench = Bench::new(personality).await;
+    bench.machine.observe().await.unwrap();
+    bench.machine.observe().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_tried_once() {
+    for authentication in [Authentication::Session, Authentication::Basic] {
+        let bench = Bench::with(SimulatorConfig::with_systems(1), |settings| {
+            settings.authentication = authentication;
+            for server in settings.servers.values_mut() {
+                server.password = SecretString::from("wrong-sentinel");
+            }
+        })
+        .await;
+        let reads = (0..5).map(|_| bench.machine.observe());
+        for read in futures_util::future::join_all(reads).await {
+            let error = read.unwrap_err();
+            assert!(matches!(error, BackendError::Unauthorized { .. }), "{error:?}");
+            assert!(!error.to_string().contains("wrong-sentinel"), "{error}");
+        }
+        let tried = bench.simulator.journal(&JournalQuery { status: Some(401), ..JournalQuery::default() }).len();
+        assert_eq!(tried, 1, "{authentication:?}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_judged_as_told() {
+    let config = || SimulatorConfig::with_systems(1);
+    let untrusted = Bench::with(config(), |settings| {
+        for server in settings.servers.values_mut() {
+            server.trust = Trust::System;
+        }
+    })
+    .await;
+    let error = untrusted.machine.observe().await.unwrap_err();
+    assert!(matches!(&error, BackendError::Untrusted { .. }), "{error:?}");
+    assert!(error.to_string().contains("ca_certificate_file"), "{error}");
+
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
+    let wrong = Bench::with(config(), |settings| {
+        for server in settings.servers.values_mut() {
+            server.trust = Trust::Authority(other.clone());
+        }
+    })
+    .await;
+    assert!(matches!(wrong.machine.observe().await, Err(BackendError::Untrusted { .. })));
+
+    let pinned = Bench::with(config(), |settings| {
+        for server in settings.servers.values_mut() {
+            server.trust = Trust::Fingerprint([7; 32]);
+        }
+    })
+    .await;
+    let error = pinned.machine.observe().await.unwrap_err().to_string();
+    let seen =
+        error.split("SHA-256 is ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or_else(|| panic!("{error}"));
+    let seen = parse_fingerprint(seen).unwrap();
+    let url = pinned.simulator.url(&pinned.simulator.systems()[0]).unwrap();
+    let account = pinned.simulator.credentials();
+    let server = ServerSettings {
+        endpoint: url.parse().unwrap(),
+        system_id: None,
+        lock_key: None,
+        labels: BTreeMap::new(),
+        username: account.username.clone(),
+        password: SecretString::from(account.password.expose_secret()),
+        trust: Trust::Fingerprint(seen),
+    };
+    let settings = RedfishSettings { servers: [("node".to_owned(), server)].into(), ..RedfishSettings::default() };
+    let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+    backend.machine("node").unwrap().observe().await.expect("the fingerprint that the error showed is the right one");
+
+    let insecure = Bench::with(config(), |settings| {
+        for server in settings.servers.values_mut() {
+            server.trust = Trust::Anything;
+        }
+    })
+    .await;
+    insecure.machine.observe().await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_that_are_not_redfish_are_said_to_be() {
+    let large = FaultAction::Answer { status: 200, body: FaultBody::Large(10 << 20), headers: vec![], apply: false };
+    let html = FaultAction::Answer {
+        status: 200,
+        body: FaultBody::Html("<html>log in</html>".into()),
+        headers: vec![],
+        apply: false,
+    };
+    let cut = FaultAction::Truncate { bytes: 40, honest_length: true };
+    let redirect = FaultAction::Redirect { location: "http://other.example/redfish/v1/".into() };
+    for (action, says) in [
+        (html, "web page"),
+        (cut, "no JSON"),
+        (large, "larger than 4 MiB"),
+        (redirect, "redirected to http://other.example"),
+    ] {
+        let bench = Bench::new(Personality::generic()).await;
+        bench.inject(action, "GET", "*");
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(matches!(&error, BackendError::Protocol { .. }), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_said_to_be_one_and_nothing_is_sent_twice() {
+    for action in [FaultAction::LoseReply, FaultAction::Cut] {
+        let bench = Bench::new(Personality::generic()).await;
+        bench.machine.observe().await.unwrap();
+        bench.inject(action.clone(), "POST", "*Reset*");
+        let error = bench.machine.reset(ResetType::ForceOff).await.unwrap_err();
+        assert!(error.outcome_unknown(), "{action:?}: {error:?}");
+        assert_eq!(bench.requests("POST", "*Reset*"), 1, "{action:?}");
+        let bench = Bench::new(Personality::generic()).await;
+        bench.inject(action.clone(), "PATCH", "*");
+        let error = bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap_err();
+        assert!(error.outcome_unknown(), "{action:?}: {error:?}");
+        assert_eq!(bench.requests("PATCH", "*"), 1, "{action:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_machines_own_words_reach_the_error() {
+    let bench = Bench::new(Personality::generic()).await;
+    let body = FaultBody::Error { key: "ResourceInUse".into(), message: "The system is in POST".into() };
+    bench.inject(FaultAction::Answer { status: 409, body, headers: vec![], apply: false }, "POST", "*Reset*");
+    let error = bench.machine.reset(ResetType::ForceOff).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("The system is in POST"), "{error}");
+}
+
+#[tokio::test]
+async fn a_bmc_that_asks_to_wait_is_asked_again_and_a_dead_one_is_not_waited_for_twice() {
+    let bench = Bench::new(Personality::generic()).await;
+    bench.simulator.inject(Fault::new(FaultAction::Busy { retry_after_seconds: 1 }).on_request("GET", "*").times(1));
+    bench.machine.observe().await.expect("asked again");
+
+    let bmc = bench.simulator.bmc_of(&bench.simulator.systems()[0]).unwrap();
+    for dead in [Availability::Silent, Availability::Refusing] {
+        bench.simulator.set_availability(&bmc, dead).await.unwrap();
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(matches!(error, BackendError::Unreachable { .. }), "{dead:?}: {error:?}");
+        let before = bench.simulator.sequence();
+        assert!(bench.machine.observe().await.is_err());
+        assert_eq!(bench.simulator.sequence(), before, "{dead:?}: the second read fails at once");
+        bench.simulator.set_availability(&bmc, Availability::Up).await.unwrap();
+    }
+}
