@@ -49,8 +49,6 @@ struct Access {
     no_sessions: bool,
     /// The credentials were refused: they are not tried again in this process.
     refused: Option<String>,
-    /// Requests made so far.
-    requests: usize,
 }
 
 /// An answer that was read whole.
@@ -209,11 +207,10 @@ impl Bmc {
         if let Some(message) = &access.refused {
             return Err(BackendError::Unauthorized { address: self.address(), message: message.clone() });
         }
-        access.requests += 1;
         if let Some((token, _)) = &access.session {
             return Ok(Proof::Session(Arc::clone(token)));
         }
-        let first = access.requests == 1 && !self.only_sessions();
+        let first = !self.proven.load(Ordering::Acquire) && !self.only_sessions();
         if self.authentication == Authentication::Basic || access.no_sessions || first {
             return Ok(Proof::Basic);
         }
