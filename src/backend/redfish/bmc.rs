@@ -404,8 +404,9 @@ impl Bmc {
             Err(_) => ("an answer that is no JSON".to_owned(), false),
         };
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110, section 11.6.1: the ways in are listed. Where nothing is listed, the password counts as wrong.
-            let elsewhere = ways_in.as_ref().is_some_and(|ways| !ways.to_ascii_lowercase().contains("basic"));
+            // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them, a log-in is another way
+            // and not another try.
+            let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
             self.no_basic.store(elsewhere, Ordering::Relaxed);
             return Err(BackendError::Unauthorized { address: self.address(), message });
         }
