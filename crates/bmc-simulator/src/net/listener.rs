@@ -28,8 +28,8 @@ pub(crate) fn listen(
     )))
 }
 
-/// A socket that holds a port. As long as it does not listen, the port refuses connections and
-/// nobody else can take it.
+/// A socket that holds a port. As long as it does not listen, the port refuses connections, and the
+/// system gives it to nobody who asks for any port.
 fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
