@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 pub(crate) use self::accounts::{Account, Accounts, Caller, Privilege, Role};
-pub(crate) use self::sessions::Sessions;
+pub(crate) use self::sessions::{Session, Sessions};
 pub(crate) use self::tasks::{Task, Tasks};
 use crate::config::Credentials;
 use crate::machine::Machine;

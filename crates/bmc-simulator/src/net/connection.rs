@@ -15,17 +15,28 @@ use crate::bmc::{Availability, Bmc};
 use crate::world::World;
 
 /// Counts a connection as long as it lives.
-struct Counted(Arc<Bmc>);
+struct Counted {
+    world: Arc<World>,
+    bmc: Arc<Bmc>,
+}
+
+impl Counted {
+    fn open(world: &Arc<World>, bmc: &Arc<Bmc>) -> Self {
+        bmc.connections.open();
+        world.timeline.announce();
+        Self { world: Arc::clone(world), bmc: Arc::clone(bmc) }
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.close();
+        self.bmc.connections.close();
+        self.world.timeline.announce();
     }
 }
 
 pub(crate) async fn serve(world: Arc<World>, bmc: Arc<Bmc>, stream: TcpStream) {
-    bmc.connections.open();
-    let _counted = Counted(Arc::clone(&bmc));
+    let _counted = Counted::open(&world, &bmc);
     let number = world.next_connection();
     let mut availability = bmc.availability.subscribe();
     let mut stop = world.stopping();

@@ -20,8 +20,8 @@ pub(crate) fn listen(world: &Arc<World>, bmc: &Arc<Bmc>, address: SocketAddr) ->
     Ok(tokio::spawn(serve(Arc::clone(world), Arc::clone(bmc), listener)))
 }
 
-/// A socket that holds a port. As long as it does not listen, the port refuses connections and
-/// nobody else can take it.
+/// A socket that holds a port. As long as it does not listen, the port refuses connections, and the
+/// system gives it to nobody who asks for any port.
 fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header;
 
 use super::{Incoming, Message, Reply, Route};
-use crate::bmc::{Bmc, Caller};
+use crate::bmc::{Bmc, Caller, Privilege};
 use crate::journal::Authentication;
 
 /// How a request says who makes it.
@@ -31,6 +31,11 @@ pub(crate) fn check(bmc: &Bmc, request: &Incoming, route: Option<&Route>) -> Res
             let message = Message::password_change_required(&uri);
             return Err(Box::new(Reply::error(403, &[message])));
         }
+    }
+    // Before any precondition is looked at: who may not change an account learns nothing of it.
+    let foreign = matches!(route, Some(Route::Account(id)) if *id != caller.account);
+    if foreign && !caller.role.may(Privilege::ConfigureUsers) {
+        return Err(Box::new(forbidden()));
     }
     let needed = route.and_then(|route| route.privilege(&request.method));
     if needed.is_some_and(|needed| !caller.role.may(needed)) {

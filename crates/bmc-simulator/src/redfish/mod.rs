@@ -107,7 +107,7 @@ fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<
         return Ok(reply);
     }
     if request.reads() {
-        let mut reply = read(bmc, route, caller.as_ref(), &request.path)?;
+        let mut reply = read(bmc, route, &request.path)?;
         if not_modified(request, &reply) {
             reply.set_status(304);
             reply.body = Bytes::new();
@@ -115,12 +115,12 @@ fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<
         return Ok(reply);
     }
     if request.method == Method::PATCH {
-        check_precondition(bmc, request, route, caller.as_ref())?;
+        check_precondition(bmc, request, route)?;
     }
     write(bmc, request, route, caller.as_ref())
 }
 
-fn read(bmc: &Arc<Bmc>, route: &Route, caller: Option<&Caller>, path: &str) -> Result<Reply, Box<Reply>> {
+fn read(bmc: &Arc<Bmc>, route: &Route, path: &str) -> Result<Reply, Box<Reply>> {
     let etags = bmc.personality.http.etags;
     let value = match route {
         // The entity tag has no place in an answer whose content is fixed by the specification.
@@ -137,7 +137,7 @@ fn read(bmc: &Arc<Bmc>, route: &Route, caller: Option<&Caller>, path: &str) -> R
         Route::Session(id) => sessions::read(bmc, id, path)?,
         Route::AccountService => accounts::service(bmc),
         Route::Accounts => accounts::list(bmc),
-        Route::Account(id) => accounts::read(bmc, id, caller, path)?,
+        Route::Account(id) => accounts::read(bmc, id, path)?,
         Route::Roles => accounts::roles(),
         Route::Role(id) => accounts::role(id, path)?,
         Route::Systems => systems::list(bmc),
@@ -181,12 +181,7 @@ fn write(bmc: &Arc<Bmc>, request: &Incoming, route: &Route, caller: Option<&Call
     }
 }
 
-fn check_precondition(
-    bmc: &Arc<Bmc>,
-    request: &Incoming,
-    route: &Route,
-    caller: Option<&Caller>,
-) -> Result<(), Box<Reply>> {
+fn check_precondition(bmc: &Arc<Bmc>, request: &Incoming, route: &Route) -> Result<(), Box<Reply>> {
     let rule = bmc.personality.http.if_match;
     let Some(wanted) = request.header("if-match") else {
         return if rule == IfMatch::Required {
@@ -199,7 +194,7 @@ fn check_precondition(
     if rule == IfMatch::Ignored || wanted.trim() == "*" {
         return Ok(());
     }
-    let current = read(bmc, route, caller, &request.path)?;
+    let current = read(bmc, route, &request.path)?;
     let current = current.headers.get(hyper::header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default();
     // Redfish has clients send back what they were given, weak or not.
     if wanted.split(',').any(|tag| tag.trim() == current) {

@@ -6,8 +6,9 @@ use hyper::header;
 use serde_json::{Value, json};
 
 use super::reply::{collection, resource};
+use super::systems::timestamp;
 use super::{Incoming, Message, Reply, access};
-use crate::bmc::{Bmc, Caller, Privilege};
+use crate::bmc::{Bmc, Caller, Privilege, Session};
 
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
@@ -37,17 +38,24 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
     )
 }
 
-pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>> {
-    let session = bmc
-        .sessions
+fn show(session: &Session) -> Value {
+    let mut value =
+        resource(&format!("{SESSIONS}/{}", session.id), "#Session.v1_7_0.Session", &session.id, "User Session");
+    value["UserName"] = session.user_name.as_str().into();
+    value["CreatedTime"] = timestamp(session.created).into();
+    value
+}
+
+fn find(bmc: &Bmc, id: &str, path: &str) -> Result<Session, Box<Reply>> {
+    bmc.sessions
         .list(&bmc.personality.sessions)
         .into_iter()
         .find(|session| session.id == id)
-        .ok_or_else(|| missing(path))?;
-    let mut value = resource(&format!("{SESSIONS}/{id}"), "#Session.v1_7_0.Session", id, "User Session");
-    value["UserName"] = session.user_name.as_str().into();
-    value["CreatedTime"] = session.created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
-    Ok(value)
+        .ok_or_else(|| missing(path))
+}
+
+pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>> {
+    find(bmc, id, path).map(|session| show(&session))
 }
 
 pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Reply>> {
@@ -84,7 +92,7 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
     let Some((token, session)) = bmc.sessions.open(&caller, rules) else {
         return Err(Box::new(Reply::error(503, &[Message::session_limit()])));
     };
-    let mut value = read(bmc, &session.id, &request.path)?;
+    let mut value = show(&session);
     if caller.change_required {
         let uri = format!("/redfish/v1/AccountService/Accounts/{}", caller.account);
         let message = Message::password_change_required(&uri);
@@ -97,12 +105,7 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
 }
 
 pub(crate) fn delete(bmc: &Bmc, id: &str, caller: Option<&Caller>, path: &str) -> Result<Reply, Box<Reply>> {
-    let session = bmc
-        .sessions
-        .list(&bmc.personality.sessions)
-        .into_iter()
-        .find(|session| session.id == id)
-        .ok_or_else(|| missing(path))?;
+    let session = find(bmc, id, path)?;
     let allowed =
         caller.is_some_and(|caller| caller.account == session.account || caller.role.may(Privilege::ConfigureManager));
     if !allowed {
