@@ -64,10 +64,4 @@ impl Watchers {
         inner.looking = !inner.keys.is_empty();
         !inner.looking
     }
-
-    /// Whether somebody looks for changes of other processes.
-    #[cfg(test)]
-    pub(super) fn looking(&self) -> bool {
-        self.inner().looking
-    }
 }

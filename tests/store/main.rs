@@ -1,4 +1,10 @@
 //! Every store keeps the same promises; the file of the embedded one keeps more.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unchecked_time_subtraction,
+    clippy::duration_suboptimal_units,
+    reason = "a test of time measures it"
+)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;
