@@ -435,7 +435,9 @@ async fn the_machines_own_words_reach_the_error() {
 #[tokio::test]
 async fn a_bmc_that_asks_to_wait_is_asked_again_and_a_dead_one_is_not_waited_for_twice() {
     let bench = Bench::new(Personality::generic()).await;
-    let _ = bench.simulator.inject(Fault::new(FaultAction::Busy { retry_after_seconds: 1 }).on_request("GET", "*").times(1));
+    let _ = bench
+        .simulator
+        .inject(Fault::new(FaultAction::Busy { retry_after_seconds: 1 }).on_request("GET", "*").times(1));
     bench.machine.observe().await.expect("asked again");
 
     let bmc = bench.simulator.bmc_of(&bench.simulator.systems()[0]).unwrap();

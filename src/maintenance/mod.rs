@@ -1,6 +1,6 @@
 //! The rules of a maintenance: pure, without I/O and without a clock.
 //!
-//! [`decide`] says what a process does next; [`lock`] holds the transitions that stores apply atomically; [`queue`] says
+//! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the transitions that stores apply atomically; [`queue`] says
 //! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
 pub mod decide;
@@ -15,3 +15,4 @@ pub mod restore;
 pub mod spec;
 pub mod state;
 pub mod step;
+mod transitions;

@@ -1,0 +1,317 @@
+//! The transitions of the lock protocol. A transition that is refused changes nothing.
+
+use jiff::Timestamp;
+
+use super::{
+    ids::{Attachment, Generation, Runner, Uid},
+    lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
+    spec::Kind,
+    state::{Ending, Maintenance, Phase, Progress},
+};
+
+impl ServerLock {
+    fn get_mut(&mut self, uid: &Uid) -> Result<&mut Maintenance, Refusal> {
+        self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)
+    }
+
+    /// The record, if `generation` is the one in force.
+    fn ours(&mut self, uid: &Uid, generation: Generation) -> Result<&mut Maintenance, Refusal> {
+        let record = self.get_mut(uid)?;
+        let attached = record.attachment.as_ref().is_some_and(|a| a.generation == generation);
+        if attached { Ok(record) } else { Err(Refusal::Fenced { ours: generation, current: record.generation }) }
+    }
+
+    fn audit(&mut self, now: Timestamp, record: &Maintenance, by: &str, what: &str, detail: String) {
+        self.events.push(AuditEvent {
+            at: now,
+            id: record.id.clone(),
+            uid: record.uid.clone(),
+            generation: record.generation,
+            by: by.to_owned(),
+            what: what.to_owned(),
+            detail,
+        });
+    }
+
+    fn audit_uid(&mut self, now: Timestamp, uid: &Uid, what: &str, detail: String) {
+        if let Some(record) = self.get(uid).cloned() {
+            let by = record
+                .attachment
+                .as_ref()
+                .map_or_else(|| record.requester.to_string(), |attachment| attachment.runner.to_string());
+            self.audit(now, &record, &by, what, detail);
+        }
+    }
+
+    /// Asks for a place in the queue, or finds the one that an earlier run of the same request has.
+    ///
+    /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be attached.
+    pub fn enqueue(&mut self, request: Request, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
+        let digest = request.spec.digest();
+        if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
+            if existing.owner != request.owner {
+                return Err(Refusal::OtherOwner {
+                    id: request.id,
+                    existing: existing.owner.clone(),
+                    asked: request.owner,
+                });
+            }
+            if existing.digest != digest {
+                return Err(Refusal::OtherSpec {
+                    id: request.id,
+                    existing: existing.spec.summary(),
+                    asked: request.spec.summary(),
+                });
+            }
+            self.refuse_if_in_use(&existing.uid, leases, now)?;
+            let uid = existing.uid.clone();
+            let record = self.get_mut(&uid)?;
+            record.requester = request.runner;
+            record.keeps_place = request.keeps_place;
+            record.spec.hold_place_for = request.spec.hold_place_for;
+            self.audit_uid(now, &uid, "adopted", String::new());
+            return Ok(Enqueued::Adopted(uid));
+        }
+        if let Some(parent) = &request.spec.parent {
+            let held = self.slot.as_ref().is_some_and(|slot| slot.uid == *parent);
+            if !held {
+                return Err(Refusal::ParentNotHolding);
+            }
+        } else if request.spec.kind == Kind::BootConfiguration {
+            let ours =
+                self.holder().filter(|holder| holder.owner == request.owner && holder.spec.kind == Kind::Maintenance);
+            if let Some(holder) = ours {
+                return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
+            }
+        }
+        self.last_ticket += 1;
+        let record = Maintenance {
+            uid: request.uid.clone(),
+            id: request.id,
+            lock_key: self.key.clone(),
+            owner: request.owner,
+            digest,
+            spec: request.spec,
+            ticket_number: self.last_ticket,
+            requested_at: now,
+            requester: request.runner,
+            admitted_at: None,
+            started_at: None,
+            phase: Phase::Pending,
+            prior: None,
+            booted: false,
+            last_power: None,
+            attachment: None,
+            generation: 0,
+            detached_at: Some(now),
+            keeps_place: request.keeps_place,
+        };
+        let detail = record.spec.summary();
+        self.active.push(record);
+        self.audit_uid(now, &request.uid, "enqueued", detail);
+        Ok(Enqueued::New(request.uid))
+    }
+
+    /// Our own process counts too: a process that attaches twice to one record is two resources with one name.
+    fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        match &record.attachment {
+            Some(attachment) if leases.alive(attachment, now) => Err(Refusal::InUse {
+                id: record.id.clone(),
+                by: Box::new(attachment.runner.clone()),
+                until: leases.until(attachment).unwrap_or(now),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the right to act on a record, under a new generation. Refused while a living process has it.
+    pub fn attach(
+        &mut self,
+        uid: &Uid,
+        runner: Runner,
+        leases: &Leases,
+        now: Timestamp,
+    ) -> Result<Generation, Refusal> {
+        self.refuse_if_in_use(uid, leases, now)?;
+        self.generation += 1;
+        let generation = self.generation;
+        let record = self.get_mut(uid)?;
+        record.generation = generation;
+        record.attachment = Some(Attachment { runner, generation, since: now });
+        record.detached_at = None;
+        Ok(generation)
+    }
+
+    /// Gives the right to act back; the record, the slot and the place in the queue stay.
+    pub fn detach(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, generation)?;
+        record.attachment = None;
+        record.detached_at = Some(now);
+        self.stop_acting(uid);
+        Ok(())
+    }
+
+    fn stop_acting(&mut self, uid: &Uid) {
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.acting.as_ref() == Some(uid)) {
+            slot.acting = None;
+        }
+    }
+
+    /// Takes the slot (or, for a boot configuration under a hold, the turn to act). The caller has found with
+    /// [`super::queue::turn`] in the same transaction that it is this record's turn.
+    pub fn admit(&mut self, uid: &Uid, generation: Generation, next: Phase, now: Timestamp) -> Result<(), Refusal> {
+        // First what may be refused: the slot has to be free or ours already, or that of the hold this acts under.
+        let parent = self.ours(uid, generation)?.spec.parent.clone();
+        let held_by = self.slot.as_ref().map(|slot| &slot.uid);
+        match (&parent, held_by) {
+            (Some(parent), holder) if holder != Some(parent) => return Err(Refusal::ParentNotHolding),
+            (None, Some(holder)) if holder != uid => {
+                return Err(Refusal::WrongPhase("another maintenance is admitted"));
+            }
+            _ => {}
+        }
+        let slot = self.slot.get_or_insert_with(|| Slot { uid: uid.clone(), since: now, acting: None });
+        if parent.is_some() {
+            slot.acting = Some(uid.clone());
+        }
+        let record = self.ours(uid, generation)?;
+        let first = matches!(record.phase, Phase::Pending);
+        record.phase = next;
+        record.admitted_at.get_or_insert(now);
+        if first {
+            self.audit_uid(now, uid, "admitted", String::new());
+        }
+        Ok(())
+    }
+
+    /// Replaces what is known about a record. Identity, place and attachment stay as they are.
+    pub fn update(
+        &mut self,
+        uid: &Uid,
+        generation: Generation,
+        change: impl FnOnce(&mut Maintenance),
+    ) -> Result<(), Refusal> {
+        change(self.ours(uid, generation)?);
+        Ok(())
+    }
+
+    /// The server is prepared. A boot configuration with a turn of its own frees the slot here: it needed the server
+    /// only for the change.
+    pub fn prepared(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, generation)?;
+        record.phase = Phase::InMaintenance { since: now };
+        record.started_at.get_or_insert(now);
+        let frees = record.spec.kind == Kind::BootConfiguration && record.spec.parent.is_none();
+        self.stop_acting(uid);
+        if frees {
+            self.slot = None;
+        }
+        self.audit_uid(now, uid, "prepared", String::new());
+        Ok(())
+    }
+
+    /// Starts to give the server back. The slot stays held until [`Self::finish`].
+    pub fn begin_release(
+        &mut self,
+        uid: &Uid,
+        generation: Generation,
+        ending: Ending,
+        progress: Progress,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let detail = ending.to_string();
+        let record = self.ours(uid, generation)?;
+        record.phase = Phase::Releasing { ending, progress, stuck: None };
+        self.audit_uid(now, uid, "releasing", detail);
+        Ok(())
+    }
+
+    /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under the hold end with it.
+    pub fn finish(&mut self, uid: &Uid, generation: Generation, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, generation)?;
+        let what = if matches!(over, Phase::Failed { .. }) { "failed" } else { "released" };
+        let detail = match over {
+            Phase::Failed { cause, .. } => cause.clone(),
+            Phase::Completed { ending, .. } => ending.to_string(),
+            _ => return Err(Refusal::WrongPhase("it is not over")),
+        };
+        self.audit_uid(now, uid, what, detail);
+        let holder = self.get(uid).map(|record| record.id.clone());
+        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.active)
+            .into_iter()
+            .partition(|record| record.uid == *uid || record.spec.parent.as_ref() == Some(uid));
+        self.active = stay;
+        for mut record in gone {
+            record.phase = if record.uid == *uid {
+                over.clone()
+            } else {
+                let by = holder.as_ref().map_or_else(String::new, |id| format!("the end of {id}"));
+                Phase::Completed { at: now, ending: Ending::CompletedBy(by) }
+            };
+            record.attachment = None;
+            record.detached_at = Some(now);
+            self.finished.push(record);
+        }
+        self.stop_acting(uid);
+        if self.slot.as_ref().is_some_and(|slot| slot.uid == *uid) {
+            self.slot = None;
+        }
+        Ok(())
+    }
+
+    /// Leaves the queue. Only for a record that has touched nothing.
+    pub fn withdraw(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, generation)?;
+        if !matches!(record.phase, Phase::Pending) {
+            return Err(Refusal::WrongPhase(record.phase.name()));
+        }
+        self.audit_uid(now, uid, "withdrawn", String::new());
+        self.active.retain(|record| record.uid != *uid);
+        Ok(())
+    }
+
+    /// Removes waiters whose process went away longer ago than their place was kept for.
+    pub fn drop_absent(&mut self, leases: &Leases, now: Timestamp) {
+        let gone: Vec<Uid> = self
+            .active
+            .iter()
+            .filter(|record| matches!(record.phase, Phase::Pending))
+            .filter(|record| place_kept_until(record, leases, now).is_some_and(|until| until <= now))
+            .map(|record| record.uid.clone())
+            .collect();
+        for uid in gone {
+            self.audit_uid(now, &uid, "dropped", "its process did not come back".to_owned());
+            self.active.retain(|record| record.uid != uid);
+        }
+    }
+
+    /// Takes a hold away from its holder so that the caller can give the server back: raises the generation, which
+    /// fences whoever is attached. `seen` is the generation that the person saw.
+    ///
+    /// Whoever was attached may still be in the middle of a call that it checked before this moment. A call is shorter
+    /// than a lease, so the caller touches the machine only after the lease that the returned predecessor has now.
+    pub fn seize(
+        &mut self,
+        uid: &Uid,
+        seen: Generation,
+        runner: Runner,
+        now: Timestamp,
+    ) -> Result<(Generation, Option<Attachment>), Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        if record.generation != seen {
+            return Err(Refusal::OtherGeneration { named: seen, current: record.generation });
+        }
+        self.generation += 1;
+        let generation = self.generation;
+        let record = self.get_mut(uid)?;
+        let predecessor = record.attachment.take();
+        record.generation = generation;
+        let by = runner.to_string();
+        record.attachment = Some(Attachment { runner, generation, since: now });
+        record.detached_at = None;
+        let record = record.clone();
+        self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));
+        Ok((generation, predecessor))
+    }
+}
