@@ -8,8 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::StreamExt as _;
-use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
+use reqwest::{Method, RequestBuilder, Response, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, RwLock, Semaphore};
@@ -21,13 +20,11 @@ use crate::{
 };
 
 use super::{
-    message,
+    answer::Answer,
     settings::Authentication,
     trust::{Trusting, show_fingerprint},
 };
 
-/// The largest body that is read; a system has a few kilobytes.
-const LARGEST_BODY: usize = 4 << 20;
 /// Requests under way at once on one BMC; more choke small ones.
 const AT_ONCE: usize = 4;
 /// How often a read is tried again when the connection broke or the BMC asked to wait.
@@ -51,21 +48,14 @@ struct Access {
     refused: Option<String>,
 }
 
-/// An answer that was read whole.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) body: Value,
-    pub(super) etag: Option<String>,
-}
-
 /// One BMC.
 #[derive(Debug)]
 pub(super) struct Bmc {
-    endpoint: Url,
+    pub(super) endpoint: Url,
     username: String,
     password: SecretString,
     trusting: Trusting,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     authentication: Authentication,
     clock: Arc<dyn Clock>,
     access: RwLock<Access>,
@@ -75,7 +65,7 @@ pub(super) struct Bmc {
     door: Mutex<()>,
     places: Semaphore,
     /// A 401 said that basic authentication is none of the ways in.
-    no_basic: AtomicBool,
+    pub(super) no_basic: AtomicBool,
     /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
     down: std::sync::Mutex<Option<(Duration, String)>>,
 }
@@ -365,79 +355,6 @@ impl Bmc {
         })
     }
 
-    async fn read(&self, method: &Method, path: &str, response: Response) -> Result<Answer, BackendError> {
-        let status = response.status();
-        let text = |name: header::HeaderName| {
-            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-        };
-        let (etag, kind) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
-        let retry_after = text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
-        let (location, ways_in) = (text(header::LOCATION), text(header::WWW_AUTHENTICATE));
-        let bytes = match within(self.timeout, self.body(method, path, response)).await {
-            Some(read) => read?,
-            None => return Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())),
-        };
-        if status.is_redirection() {
-            let to = location.and_then(|to| self.endpoint.join(&to).ok()).map(|to| to.origin().ascii_serialization());
-            return Err(self.protocol(&format!(
-                "{method} {path} was redirected to {}; redirects are not followed, so that credentials go nowhere else. Set \
-                 endpoint to the BMC's own address",
-                to.unwrap_or_else(|| "nowhere".to_owned())
-            )));
-        }
-        let parsed: Result<Value, _> =
-            if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Value::Null) } else { serde_json::from_slice(&bytes) };
-        if status.is_success() {
-            return match parsed {
-                Ok(body) => Ok(Answer { etag: etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned)), body }),
-                // The change was accepted; what else was said matters to nobody.
-                Err(_) if *method != Method::GET => Ok(Answer { body: Value::Null, etag }),
-                Err(_) if kind.contains("html") => {
-                    Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))
-                }
-                Err(error) => Err(self.protocol(&format!("the answer to {method} {path} is no JSON: {error}"))),
-            };
-        }
-        let (message, later) = match &parsed {
-            Ok(body) => message::read(body),
-            Err(_) if kind.contains("html") => ("a web page instead of Redfish".to_owned(), false),
-            Err(_) => ("an answer that is no JSON".to_owned(), false),
-        };
-        if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them, a log-in is another way
-            // and not another try.
-            let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
-            self.no_basic.store(elsewhere, Ordering::Relaxed);
-            return Err(BackendError::Unauthorized { address: self.address(), message });
-        }
-        let transient = later
-            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
-            || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
-        Err(BackendError::Rejected {
-            address: self.address(),
-            request: format!("{method} {path}"),
-            status: status.as_u16(),
-            message,
-            retry_after,
-            transient,
-        })
-    }
-
-    async fn body(&self, method: &Method, path: &str, response: Response) -> Result<Vec<u8>, BackendError> {
-        let mut bytes = Vec::new();
-        let mut parts = response.bytes_stream();
-        while let Some(part) = parts.next().await {
-            let part = part.map_err(|error| self.reply_lost(method, path, plain(&error)))?;
-            if bytes.len() + part.len() > LARGEST_BODY {
-                return Err(
-                    self.protocol(&format!("the answer to {method} {path} is larger than {} MiB", LARGEST_BODY >> 20))
-                );
-            }
-            bytes.extend_from_slice(&part);
-        }
-        Ok(bytes)
-    }
-
     /// The path of an address on this BMC; `None` when it is another host's.
     fn own_path(&self, address: &str) -> Option<String> {
         let url = self.endpoint.join(address).ok()?;
@@ -462,7 +379,7 @@ impl Bmc {
         *self.down.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, cause.to_owned()));
     }
 
-    fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
+    pub(super) fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
         BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause }
     }
 
@@ -476,7 +393,7 @@ impl Bmc {
 }
 
 /// The innermost cause of an error, without the address that reqwest adds.
-fn plain(error: &reqwest::Error) -> String {
+pub(super) fn plain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -12,10 +12,7 @@ use crate::{
     maintenance::machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
 };
 
-use super::{
-    bmc::{Answer, Bmc},
-    system,
-};
+use super::{answer::Answer, bmc::Bmc, system};
 
 /// One system behind a BMC.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! Protocol: DMTF DSP0266 (Redfish) and the schemas of DSP0268. One client, and at most one session, per BMC; systems
 //! behind one BMC share it.
 
+mod answer;
 mod bmc;
 mod inventory;
 mod machine;
