@@ -14,3 +14,4 @@ mod support;
 
 mod harness;
 mod hosts;
+mod server_maintenance;

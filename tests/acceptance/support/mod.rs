@@ -3,6 +3,7 @@
 
 pub mod certificates;
 pub mod host;
+pub mod images;
 pub mod independent;
 pub mod process;
 pub mod provider;

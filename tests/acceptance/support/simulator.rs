@@ -1,2 +1,136 @@
-//! The seam for the project's own BMC simulator (crate `bmc-simulator`): its handle, ready for a
-//! workspace's inventory, comes here with the crate.
+//! The project's own BMC simulator, ready for a workspace: started in this process, with the provider block that reaches
+//! it.
+
+use std::time::Duration;
+
+use bmc_simulator::{Behaviour, JournalQuery, PowerState, Simulator, SimulatorConfig, SystemStatus};
+use secrecy::ExposeSecret as _;
+
+use super::{provider, workspace::Workspace};
+
+/// How long a machine of the simulator may take for anything.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A fleet of simulated machines, `node1` and onwards.
+#[derive(Debug)]
+pub struct Fleet {
+    pub simulator: Simulator,
+}
+
+impl Fleet {
+    /// So many machines, each behind a BMC of its own, over TLS.
+    pub async fn new(systems: usize) -> Self {
+        Self::with(SimulatorConfig::with_systems(systems)).await
+    }
+
+    /// Machines as configured.
+    pub async fn with(config: SimulatorConfig) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self { simulator: Simulator::start(config).await.expect("the simulator starts") }
+    }
+
+    /// Quick machines: every power change takes well under a second.
+    pub fn quick() -> Behaviour {
+        Behaviour::default()
+    }
+
+    /// Writes inventory and authority beside the configuration, and the configuration: the provider block with `extra`
+    /// arguments, then `body`.
+    pub fn configure_with(&self, workspace: &Workspace, extra: &str, body: &str) {
+        workspace.write("servers.yaml", &self.simulator.inventory());
+        let authority = self.simulator.trust().map(|trust| {
+            workspace.write("bmc-ca.pem", &trust.ca_pem);
+            "ca_certificate_file = \"${path.module}/bmc-ca.pem\""
+        });
+        let account = self.simulator.credentials();
+        workspace.configure(&format!(
+            r#"
+{required}
+provider "metal" {{
+  graceful_shutdown_timeout = "4s"
+  power_timeout             = "4s"
+  {extra}
+  redfish = {{
+    inventory_file  = "${{path.module}}/servers.yaml"
+    username        = "{username}"
+    password        = "{password}"
+    request_timeout = "3s"
+    {authority}
+  }}
+}}
+{body}
+"#,
+            required = provider::required_providers(),
+            username = account.username,
+            password = account.password.expose_secret(),
+            authority = authority.unwrap_or_default(),
+        ));
+    }
+
+    /// The configuration with the usual provider block.
+    pub fn configure(&self, workspace: &Workspace, body: &str) {
+        self.configure_with(workspace, "", body);
+    }
+
+    /// Gives the command line, run in this workspace, what it needs to reach the machines.
+    pub fn command_line(&self, workspace: &mut Workspace) {
+        let account = self.simulator.credentials();
+        let file = |name: &str| workspace.folder().join(name).display().to_string();
+        let (inventory, authority) = (file("servers.yaml"), file("bmc-ca.pem"));
+        workspace.set("METAL_REDFISH_INVENTORY_FILE", inventory);
+        workspace.set("METAL_REDFISH_CA_CERTIFICATE_FILE", authority);
+        workspace.set("METAL_REDFISH_USERNAME", account.username.clone());
+        workspace.set("METAL_REDFISH_PASSWORD", account.password.expose_secret());
+    }
+
+    /// How a machine is, seen from inside.
+    pub fn system(&self, name: &str) -> SystemStatus {
+        self.simulator.system(name).expect("a known machine")
+    }
+
+    /// Changes that were asked for, as `METHOD path`, in order.
+    pub fn changes(&self, name: &str) -> Vec<String> {
+        self.simulator
+            .journal(&JournalQuery::system(name))
+            .into_iter()
+            .filter(|entry| entry.method != "GET" && !entry.path.contains("/Sessions"))
+            .map(|entry| format!("{} {}", entry.method, entry.path))
+            .collect()
+    }
+
+    /// The resets that were asked for, in order.
+    pub fn resets(&self, name: &str) -> Vec<String> {
+        self.simulator
+            .journal(&JournalQuery::system(name))
+            .into_iter()
+            .filter(|entry| entry.path.contains("ComputerSystem.Reset") && entry.method == "POST")
+            .filter_map(|entry| Some(entry.body?["ResetType"].as_str()?.to_owned()))
+            .collect()
+    }
+
+    /// What a machine runs: where its last boot came from, in words.
+    pub fn runs(&self, name: &str) -> String {
+        let boots = self.simulator.boots(name).expect("a known machine");
+        boots.last().map_or_else(|| "nothing".to_owned(), |boot| format!("{:?}", boot.booted_from))
+    }
+
+    /// Waits for a power state.
+    pub async fn until(&self, name: &str, power: PowerState) {
+        self.simulator.wait_power(name, power, SOON).await.expect("in time");
+    }
+}
+
+/// A `metal_server_maintenance` named `held`, with more arguments.
+pub fn maintenance(server: &str, name: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "held" {{
+  server    = "{server}"
+  namespace = "tests"
+  name      = "{name}"
+  policy    = "Enforced"
+  {more}
+}}
+"#
+    )
+}

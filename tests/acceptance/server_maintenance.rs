@@ -1,0 +1,232 @@
+//! `metal_server_maintenance`: held, prepared, given back.
+
+use bmc_simulator::PowerState;
+use serde_json::json;
+
+use crate::support::{
+    images::Images,
+    simulator::{Fleet, maintenance},
+    sushy::{Options, Sushy},
+    workspace::Workspace,
+};
+
+fn rescue(images: &Images) -> String {
+    format!(
+        r#"
+  server_power = "On"
+  boot_configuration = {{ method = "virtual_media", image = "{}" }}
+"#,
+        images.url("rescue.iso")
+    )
+}
+
+for_each_host! {
+    async fn a_server_is_held_booted_and_given_back(host) {
+        let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        let before = fleet.system("node1");
+        fleet.configure(&workspace, &maintenance("node1", "rescue", &rescue(&images)));
+        let plan = workspace.plan().await;
+        plan.run.says("node1 is switched off and boots by virtual_media");
+        assert_eq!(fleet.changes("node1"), [""; 0], "a plan changes nothing");
+        workspace.apply().await.succeeded();
+        assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
+        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!(held["values"]["state"], "InMaintenance");
+        assert_eq!(held["values"]["previous_power_state"], "On");
+        workspace.plan().await.is_empty();
+        workspace.metal(&["queue"]).await.succeeded().says("tests/rescue");
+        workspace.destroy().await.succeeded();
+        let after = fleet.system("node1");
+        assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown", "On"]);
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    }
+}
+
+for_each_host! {
+    async fn an_emulator_that_is_not_ours_is_held_and_given_back(host) {
+        let sushy = Sushy::start(Options { powered_on: true, ..Options::default() }).await;
+        let images = Images::start().await;
+        let workspace = Workspace::new(host);
+        let system = format!("/redfish/v1/Systems/{}", sushy.system(1));
+        let client = sushy.client();
+        let before = client.machine(&system).await;
+        workspace.write("bmc-ca.pem", &sushy.authority());
+        workspace.configure(&format!(
+            r#"
+{required}
+provider "metal" {{
+  redfish = {{
+    servers  = {{ node1 = {{ endpoint = "{url}", system_id = "{id}" }} }}
+    username = "admin"
+    password = "{password}"
+    ca_certificate_file = "${{path.module}}/bmc-ca.pem"
+  }}
+}}
+{body}
+"#,
+            required = crate::support::provider::required_providers(),
+            url = sushy.url(),
+            id = sushy.system(1),
+            password = sushy.password(),
+            body = maintenance("node1", "rescue", &rescue(&images)),
+        ));
+        workspace.apply().await.succeeded();
+        let during = client.machine(&system).await;
+        assert_eq!((during.power.as_str(), &during.boot["BootSourceOverrideTarget"]), ("On", &json!("Cd")));
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(client.machine(&system).await, before);
+    }
+}
+
+for_each_host! {
+    async fn what_changes_in_place_keeps_the_hold(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "reason = \"one\""));
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &maintenance("node1", "m", "reason = \"two\"\n  server_power = \"Off\""));
+        let plan = workspace.plan().await;
+        assert_eq!(plan.changes(), [("metal_server_maintenance.held".to_owned(), vec!["update".to_owned()])]);
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        workspace.metal(&["show", "tests/m"]).await.succeeded().says("\"two\"");
+        workspace.plan().await.is_empty();
+        fleet.configure(&workspace, &maintenance("node1", "m", "triggers = { run = \"2\" }"));
+        let plan = workspace.plan().await;
+        assert_eq!(plan.changes()[0].1, ["delete", "create"]);
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
+    async fn an_import_by_name_finds_the_hold_again(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = maintenance("node1", "m", "server_power = \"Off\"\n  expires_after = \"2h\"");
+        fleet.configure(&workspace, &body);
+        workspace.apply().await.succeeded();
+        let lost = workspace.beside();
+        fleet.configure(&lost, &body);
+        lost.import("metal_server_maintenance.held", "tests/m").await.succeeded();
+        lost.plan().await.is_empty();
+        lost.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
+    async fn a_step_that_fails_leaves_nothing_behind(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let more = r#"
+  server_power = "On"
+  boot_configuration = { method = "virtual_media", image = "http://127.0.0.1:9/missing.iso" }"#;
+        fleet.configure(&workspace, &maintenance("node1", "m", more));
+        workspace.apply().await.failed().says("node1 could not be prepared");
+        assert!(workspace.resource("metal_server_maintenance.held").await.is_none());
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    }
+}
+
+for_each_host! {
+    async fn a_hold_that_was_released_by_force_is_dropped_and_left_alone(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
+        let generation = held["values"]["generation"].to_string();
+        fleet.command_line(&mut workspace);
+        let release = |generation: &str| {
+            ["release", "tests/m", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
+        };
+        let wrong = release("99");
+        workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was named");
+        let right = release(&generation);
+        workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is as it was (On)");
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        let resets = fleet.resets("node1");
+        let run = workspace.refresh().await.succeeded();
+        run.says("A hold was released by somebody else");
+        assert!(workspace.resource("metal_server_maintenance.held").await.is_none());
+        assert_eq!(fleet.resets("node1"), resets, "nothing more was done to the server");
+    }
+}
+
+for_each_host! {
+    async fn a_maintenance_completed_from_outside_stays_in_the_state(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        fleet.command_line(&mut workspace);
+        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.plan().await.is_empty();
+        workspace.refresh().await.succeeded();
+        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!(held["values"]["state"], "Completed");
+        let resets = fleet.resets("node1");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.resets("node1"), resets);
+    }
+}
+
+for_each_host! {
+    async fn one_apply_runs_the_whole_maintenance(host) {
+        let mut config = bmc_simulator::SimulatorConfig::with_systems(1);
+        config.behaviour.image_works_then_off = Some(std::time::Duration::from_millis(300));
+        let (fleet, images, workspace) = (Fleet::with(config).await, Images::start().await, Workspace::new(host));
+        let more = format!("{}\n  wait_for = \"Completed\"\n  complete_when = {{ power_state = \"Off\" }}", rescue(&images));
+        fleet.configure(&workspace, &maintenance("node1", "m", &more));
+        workspace.apply().await.succeeded();
+        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!(held["values"]["state"], "Completed");
+        fleet.until("node1", PowerState::On).await;
+        assert!(fleet.runs("node1").contains("Disk"));
+        workspace.plan().await.is_empty();
+    }
+}
+
+for_each_host! {
+    async fn the_same_name_with_another_wish_is_refused_at_once(host) {
+        let (fleet, workspace) = (Fleet::new(2).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "reason = \"disk\""));
+        workspace.apply().await.succeeded();
+        let other = workspace.beside();
+        fleet.configure(&other, &maintenance("node1", "m", "reason = \"memory\""));
+        other.apply().await.failed().says("exists with another specification").says("\"disk\"").says("\"memory\"");
+        fleet.configure(&other, &maintenance("node2", "m", "reason = \"disk\""));
+        other.apply().await.failed().says("already used for another server");
+    }
+}
+
+for_each_host! {
+    async fn another_store_keeps_the_state_and_names_both(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        let other = workspace.root().join("other.sqlite");
+        workspace.set("METAL_COORDINATION_URL", format!("sqlite://{}", other.display()));
+        workspace.try_plan().await.failed().says("is in another coordination store");
+        assert!(workspace.resource("metal_server_maintenance.held").await.is_some());
+    }
+}
+
+for_each_host! {
+    async fn a_place_is_enqueued_without_waiting_and_driven_by_a_later_run(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "first", ""));
+        workspace.apply().await.succeeded();
+        let other = workspace.beside();
+        fleet.configure(&other, &maintenance("node1", "second", "wait_for = \"Enqueued\""));
+        other.apply().await.succeeded();
+        let held = other.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!((&held["values"]["state"], &held["values"]["queue_position"]), (&json!("Pending"), &json!(1)));
+        other.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        other.apply().await.succeeded();
+        let held = other.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!(held["values"]["state"], "InMaintenance");
+        other.destroy().await.succeeded();
+    }
+}

@@ -1,0 +1,67 @@
+//! A web server with images.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinHandle,
+};
+
+/// The content of every image that is served.
+pub const CONTENT: &[u8] = b"an image";
+/// Its SHA-256.
+pub const SHA256: &str = "a5df3fde7b200c3fa2791144c7e05c5c2bced4c6ad863d3a4cf76c972c1712f9";
+
+/// Serves `CONTENT` under every path that ends in `.iso`, `.img` or `.efi`, and 404 under all others; stops when dropped.
+#[derive(Debug)]
+pub struct Images {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Images {
+    /// Starts one.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok((mut stream, _)) = listener.accept().await else { continue };
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    let mut part = [0; 1024];
+                    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+                        match stream.read(&mut part).await {
+                            Ok(0) | Err(_) => return,
+                            Ok(n) => request.extend_from_slice(&part[..n]),
+                        }
+                    }
+                    let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
+                    let path = line.split(' ').nth(1).unwrap_or_default();
+                    let path = path.split('?').next().unwrap_or_default();
+                    let found = [".iso", ".img", ".efi"].iter().any(|ending| path.ends_with(ending));
+                    let (status, body) = if found { ("200 OK", CONTENT) } else { ("404 Not Found", &b""[..]) };
+                    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                    let _ = stream.write_all(head.as_bytes()).await;
+                    if !line.starts_with("HEAD") {
+                        let _ = stream.write_all(body).await;
+                    }
+                    let _ = stream.shutdown().await;
+                });
+            }
+        });
+        Self { address, task }
+    }
+
+    /// The address of a file.
+    pub fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
