@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bmc_simulator::{
     Availability, Fault, FaultAction, FaultBody, HeldQuery, JournalQuery, Outcome, Phase,
-    PowerState,
+    PowerState, SimulatorConfig,
 };
 use common::{Bench, LONG, SYSTEM, messages};
 use serde_json::{Value, json};
@@ -58,7 +58,11 @@ async fn a_lost_reply_is_applied_and_a_cut_request_is_not() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_held_before_leaves_the_machine_untouched() {
-    let bench = Bench::one().await;
+    leave_while_held_before(Bench::one().await).await;
+    leave_while_held_before(Bench::start(SimulatorConfig::with_systems(1)).await).await;
+}
+
+async fn leave_while_held_before(bench: Bench) {
     let _ = bench
         .simulator
         .inject(Fault::hold(Phase::Before).on_request("POST", "*.Reset"));
@@ -81,7 +85,11 @@ async fn a_client_that_leaves_while_held_before_leaves_the_machine_untouched() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_held_after_has_done_it() {
-    let bench = Bench::one().await;
+    leave_while_held_after(Bench::one().await).await;
+    leave_while_held_after(Bench::start(SimulatorConfig::with_systems(1)).await).await;
+}
+
+async fn leave_while_held_after(bench: Bench) {
     let _ = bench
         .simulator
         .inject(Fault::hold(Phase::After).on_request("POST", "*.Reset"));
