@@ -257,6 +257,11 @@ async fn a_silent_bmc_accepts_and_says_nothing_until_it_is_up_again() {
     };
     let requests = bench.simulator.wait_until("a connection", LONG, connected);
     assert_eq!(requests.await.unwrap(), 0);
+    let impatient = bench.request("GET", SYSTEM);
+    let impatient = impatient.timeout(Duration::from_millis(100)).send().await;
+    assert!(impatient.unwrap_err().is_timeout());
+    let status = bench.simulator.bmc_status("node1-bmc").unwrap();
+    assert_eq!((status.requests, status.connections_opened), (0, 2));
     assert!(!request.is_finished());
     set(Availability::Up).await.unwrap();
     assert_eq!(request.await.unwrap().unwrap().status(), 200);
