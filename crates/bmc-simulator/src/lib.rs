@@ -23,6 +23,7 @@ mod machine;
 mod net;
 mod operate;
 mod personality;
+mod redact;
 mod redfish;
 mod simulator;
 mod words;

@@ -6,7 +6,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use bmc_simulator::{Availability, Fault, FaultAction, FaultBody, HeldQuery, JournalQuery, Outcome, Phase, PowerState};
+use bmc_simulator::{
+    Availability, Fault, FaultAction, FaultBody, HeldQuery, JournalQuery, Outcome, Phase, PowerState, SimulatorConfig,
+};
 use common::{Bench, LONG, SYSTEM, messages};
 use serde_json::{Value, json};
 
@@ -39,7 +41,11 @@ async fn a_lost_reply_is_applied_and_a_cut_request_is_not() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_held_before_leaves_the_machine_untouched() {
-    let bench = Bench::one().await;
+    leave_while_held_before(Bench::one().await).await;
+    leave_while_held_before(Bench::start(SimulatorConfig::with_systems(1)).await).await;
+}
+
+async fn leave_while_held_before(bench: Bench) {
     let _ = bench.simulator.inject(Fault::hold(Phase::Before).on_request("POST", "*.Reset"));
     let request = tokio::spawn(reset_of(&bench, "ForceOff").send());
     let query = HeldQuery::default();
@@ -57,7 +63,11 @@ async fn a_client_that_leaves_while_held_before_leaves_the_machine_untouched() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_held_after_has_done_it() {
-    let bench = Bench::one().await;
+    leave_while_held_after(Bench::one().await).await;
+    leave_while_held_after(Bench::start(SimulatorConfig::with_systems(1)).await).await;
+}
+
+async fn leave_while_held_after(bench: Bench) {
     let _ = bench.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*.Reset"));
     let request = tokio::spawn(reset_of(&bench, "ForceOff").send());
     let query = HeldQuery { phase: Some(Phase::After), ..HeldQuery::default() };
@@ -182,6 +192,11 @@ async fn a_silent_bmc_accepts_and_says_nothing_until_it_is_up_again() {
     };
     let requests = bench.simulator.wait_until("a connection", LONG, connected);
     assert_eq!(requests.await.unwrap(), 0);
+    let impatient = bench.request("GET", SYSTEM);
+    let impatient = impatient.timeout(Duration::from_millis(100)).send().await;
+    assert!(impatient.unwrap_err().is_timeout());
+    let status = bench.simulator.bmc_status("node1-bmc").unwrap();
+    assert_eq!((status.requests, status.connections_opened), (0, 2));
     assert!(!request.is_finished());
     set(Availability::Up).await.unwrap();
     assert_eq!(request.await.unwrap().unwrap().status(), 200);

@@ -42,7 +42,8 @@ impl Images {
                     let path = path.split('?').next().unwrap_or_default();
                     let found = [".iso", ".img", ".efi"].iter().any(|ending| path.ends_with(ending));
                     let (status, body) = if found { ("200 OK", CONTENT) } else { ("404 Not Found", &b""[..]) };
-                    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                    let head =
+                        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
                     let _ = stream.write_all(head.as_bytes()).await;
                     if !line.starts_with("HEAD") {
                         let _ = stream.write_all(body).await;

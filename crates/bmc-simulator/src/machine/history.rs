@@ -8,7 +8,8 @@ use crate::words::{BootMode, BootProgress, BootTarget, OverrideEnabled, PowerSta
 /// One event in the life of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the order of all requests and events of the simulator.
+    /// Its place in the order of all requests and events of the simulator. A step that the machine
+    /// takes by itself gets it when the simulator notices, at most a moment after `at`.
     pub sequence: u64,
     /// When it happened.
     #[serde(flatten)]

@@ -12,8 +12,9 @@ use super::body::{Cut, ReplyBody};
 use crate::bmc::Bmc;
 use crate::fault::{FaultAction, FaultBody, Phase, Target};
 use crate::hold::HeldRequest;
-use crate::journal::{JournalEntry, Outcome, redact};
+use crate::journal::{JournalEntry, Outcome};
 use crate::machine::Machine;
+use crate::redact::redact;
 use crate::redfish::{self, Incoming, LARGEST_BODY, Message, Reply, Route};
 use crate::world::World;
 

@@ -87,15 +87,6 @@ impl Message {
         )
     }
 
-    pub(crate) fn unsupported_media_type() -> Self {
-        Self::new(
-            "HeaderInvalid",
-            "The header 'Content-Type' names no media type that is understood.".into(),
-            &["Content-Type"],
-            "Send application/json.",
-        )
-    }
-
     pub(crate) fn header_invalid(name: &str) -> Self {
         Self::new("HeaderInvalid", format!("The header '{name}' is invalid."), &[name], "Correct the header.")
     }

@@ -55,7 +55,7 @@ impl Incoming {
         if let Some(kind) = self.header("content-type") {
             let kind = kind.split(';').next().unwrap_or_default().trim();
             if !kind.eq_ignore_ascii_case("application/json") {
-                let message = Message::unsupported_media_type();
+                let message = Message::header_invalid("Content-Type");
                 return Err(Box::new(Reply::error(415, &[message])));
             }
         }
