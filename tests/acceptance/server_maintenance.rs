@@ -31,8 +31,8 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
         let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!(held["values"]["state"], "InMaintenance");
-        assert_eq!(held["values"]["previous_power_state"], "On");
+        assert_eq!(held["state"], "InMaintenance");
+        assert_eq!(held["previous_power_state"], "On");
         workspace.plan().await.is_empty();
         workspace.metal(&["queue"]).await.succeeded().says("tests/rescue");
         workspace.destroy().await.succeeded();
@@ -52,10 +52,9 @@ for_each_host! {
         let system = format!("/redfish/v1/Systems/{}", sushy.system(1));
         let client = sushy.client();
         let before = client.machine(&system).await;
-        workspace.write("bmc-ca.pem", &sushy.authority());
+        workspace.write("bmc-ca.pem", &std::fs::read_to_string(&sushy.certificates().unwrap().authority).unwrap());
         workspace.configure(&format!(
             r#"
-{required}
 provider "metal" {{
   redfish = {{
     servers  = {{ node1 = {{ endpoint = "{url}", system_id = "{id}" }} }}
@@ -66,7 +65,6 @@ provider "metal" {{
 }}
 {body}
 "#,
-            required = crate::support::provider::required_providers(),
             url = sushy.url(),
             id = sushy.system(1),
             password = sushy.password(),
@@ -136,7 +134,7 @@ for_each_host! {
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
         workspace.apply().await.succeeded();
         let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
-        let generation = held["values"]["generation"].to_string();
+        let generation = held["generation"].to_string();
         fleet.command_line(&mut workspace);
         let release = |generation: &str| {
             ["release", "tests/m", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
@@ -164,7 +162,7 @@ for_each_host! {
         workspace.plan().await.is_empty();
         workspace.refresh().await.succeeded();
         let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!(held["values"]["state"], "Completed");
+        assert_eq!(held["state"], "Completed");
         let resets = fleet.resets("node1");
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.resets("node1"), resets);
@@ -180,7 +178,7 @@ for_each_host! {
         fleet.configure(&workspace, &maintenance("node1", "m", &more));
         workspace.apply().await.succeeded();
         let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!(held["values"]["state"], "Completed");
+        assert_eq!(held["state"], "Completed");
         fleet.until("node1", PowerState::On).await;
         assert!(fleet.runs("node1").contains("Disk"));
         workspace.plan().await.is_empty();
@@ -221,12 +219,12 @@ for_each_host! {
         fleet.configure(&other, &maintenance("node1", "second", "wait_for = \"Enqueued\""));
         other.apply().await.succeeded();
         let held = other.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!((&held["values"]["state"], &held["values"]["queue_position"]), (&json!("Pending"), &json!(1)));
+        assert_eq!((&held["state"], &held["queue_position"]), (&json!("Pending"), &json!(1)));
         other.plan().await.is_empty();
         workspace.destroy().await.succeeded();
         other.apply().await.succeeded();
         let held = other.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!(held["values"]["state"], "InMaintenance");
+        assert_eq!(held["state"], "InMaintenance");
         other.destroy().await.succeeded();
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bmc_simulator::{Behaviour, JournalQuery, PowerState, Simulator, SimulatorConfig, SystemStatus};
 use secrecy::ExposeSecret as _;
 
-use super::{provider, workspace::Workspace};
+use super::workspace::Workspace;
 
 /// How long a machine of the simulator may take for anything.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -45,7 +45,6 @@ impl Fleet {
         let account = self.simulator.credentials();
         workspace.configure(&format!(
             r#"
-{required}
 provider "metal" {{
   graceful_shutdown_timeout = "4s"
   power_timeout             = "4s"
@@ -60,7 +59,6 @@ provider "metal" {{
 }}
 {body}
 "#,
-            required = provider::required_providers(),
             username = account.username,
             password = account.password.expose_secret(),
             authority = authority.unwrap_or_default(),
