@@ -12,6 +12,10 @@
 #[macro_use]
 mod support;
 
+mod crash;
 mod harness;
 mod hosts;
+mod interrupt;
+mod lost_reply;
+mod queue;
 mod server_maintenance;

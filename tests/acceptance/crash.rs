@@ -1,0 +1,166 @@
+//! `kill -9` of host and provider at every request that a maintenance makes: nothing is lost and nothing is done twice.
+
+use std::time::Duration;
+
+use bmc_simulator::{Fault, HeldQuery, JournalQuery, Phase, PowerState, SimulatorConfig};
+
+use crate::support::{
+    host::Host,
+    images::Images,
+    simulator::{Fleet, SOON, maintenance},
+    wait::eventually,
+    workspace::Workspace,
+};
+
+/// More requests than any run makes.
+const MANY: usize = 60;
+/// Runs of the walk at once.
+const AT_ONCE: usize = 4;
+
+struct Walk {
+    fleet: Fleet,
+    images: Images,
+    host: Host,
+}
+
+/// What a run is killed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum During {
+    Apply,
+    Destroy,
+}
+
+impl Walk {
+    async fn new(host: Host) -> Self {
+        let fleet = Fleet::with(SimulatorConfig::with_systems(MANY)).await;
+        Self { fleet, images: Images::start().await, host }
+    }
+
+    fn body(&self, node: &str) -> String {
+        let more = format!(
+            "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+            self.images.url("rescue.iso")
+        );
+        maintenance(node, node, &more)
+    }
+
+    /// Kills a run at its `nth` request. `false`: it makes fewer.
+    async fn dies_at(&self, nth: usize, during: During, phase: Phase) -> bool {
+        let node = format!("node{}", nth + 1);
+        let what = format!("{during:?} killed at request {nth}, {phase:?}");
+        let workspace = Workspace::new(self.host);
+        self.fleet.configure(&workspace, &self.body(&node));
+        let before = self.fleet.system(&node);
+        if during == During::Destroy {
+            workspace.apply().await.succeeded();
+        }
+        let plan = if during == During::Apply { Some(workspace.plan().await) } else { None };
+        let skip = u64::try_from(nth).unwrap();
+        let fault = self.fleet.simulator.inject(Fault::hold(phase).on_system(&node).skip(skip).times(1));
+        let run = match &plan {
+            Some(plan) => workspace.start(&["apply", "-input=false", "-no-color", &plan.file.to_string_lossy()]),
+            None => workspace.start(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]),
+        };
+        let query = HeldQuery { system: Some(node.clone()), ..HeldQuery::default() };
+        let held = eventually("a held request or the end", SOON, async || {
+            let held = self.fleet.simulator.held(&query).into_iter().next();
+            if held.is_some() {
+                return Some(held);
+            }
+            (!crate::support::process::is_alive(run.pid())).then_some(None)
+        })
+        .await;
+        let Some(held) = held else {
+            run.wait(SOON).await.succeeded();
+            return false;
+        };
+        run.kill_everything();
+        self.fleet.simulator.remove_fault(fault).unwrap();
+        let _ = self.fleet.simulator.release(held.sequence);
+        drop(run);
+        if during == During::Apply {
+            workspace.apply().await.succeeded();
+            let boots = self.boots(&node);
+            assert_eq!(boots.iter().filter(|boot| boot.contains("rescue.iso")).count(), 1, "{what}: {boots:?}");
+            assert_eq!(self.applied(&node, "On"), 1, "{what}: {:?}", self.fleet.resets(&node));
+            let offs = self.applied(&node, "GracefulShutdown") + self.applied(&node, "ForceOff");
+            assert_eq!(offs, 1, "{what}: {:?}", self.fleet.resets(&node));
+        }
+        workspace.destroy().await.succeeded();
+        self.fleet.until(&node, PowerState::On).await;
+        let after = self.fleet.system(&node);
+        assert_eq!((&after.boot, &after.media), (&before.boot, &before.media), "{what}");
+        assert!(self.fleet.runs(&node).contains("Disk"), "{what}: {}", self.fleet.runs(&node));
+        assert_eq!(self.applied(&node, "On"), 2, "{what}: {:?}", self.fleet.resets(&node));
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        true
+    }
+
+    fn boots(&self, node: &str) -> Vec<String> {
+        self.fleet.simulator.boots(node).unwrap().iter().map(|boot| format!("{:?}", boot.booted_from)).collect()
+    }
+
+    /// How often a reset took effect.
+    fn applied(&self, node: &str, reset: &str) -> usize {
+        let journal = self.fleet.simulator.journal(&JournalQuery::system(node));
+        let resets = journal.iter().filter(|entry| entry.applied && entry.path.contains("ComputerSystem.Reset"));
+        resets.filter(|entry| entry.body.as_ref().is_some_and(|body| body["ResetType"] == reset)).count()
+    }
+
+    /// Every `step`th request from the first to the last.
+    async fn walk(&self, during: During, phase: Phase, step: usize) {
+        let mut walked = 0;
+        let mut from = 0;
+        loop {
+            let batch = (0..AT_ONCE).map(|n| self.dies_at(from + n * step, during, phase));
+            let died = futures_util::future::join_all(batch).await.into_iter().filter(|died| *died).count();
+            walked += died;
+            from += AT_ONCE * step;
+            if died < AT_ONCE {
+                break;
+            }
+        }
+        let least = if step == 1 { 10 } else { 2 };
+        assert!(walked >= least, "only {walked} requests were walked");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_killed_before_any_request_is_continued() {
+    Walk::new(Host::OpenTofu).await.walk(During::Apply, Phase::Before, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_killed_after_any_request_is_continued() {
+    Walk::new(Host::OpenTofu).await.walk(During::Apply, Phase::After, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destroy_killed_after_any_request_is_continued() {
+    Walk::new(Host::OpenTofu).await.walk(During::Destroy, Phase::After, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_continues_a_killed_apply_too() {
+    Walk::new(Host::Terraform).await.walk(During::Apply, Phase::After, 5).await;
+}
+
+for_each_host! {
+    async fn a_host_that_is_killed_alone_takes_its_provider_along(host) {
+        let mut config = SimulatorConfig::with_systems(1);
+        config.behaviour.graceful_shutdown = Duration::from_secs(2);
+        let (fleet, workspace) = (Fleet::with(config).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        let run = workspace.start_apply();
+        run.until_it_logs("GracefulShutdown", SOON).await;
+        let providers = run.providers();
+        run.kill_host();
+        eventually("the provider leaves", SOON, async || {
+            providers.iter().all(|pid| !crate::support::process::is_alive(*pid)).then_some(())
+        })
+        .await;
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
+        workspace.destroy().await.succeeded();
+    }
+}
