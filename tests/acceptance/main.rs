@@ -12,10 +12,17 @@
 #[macro_use]
 mod support;
 
+mod bad_input;
+mod command_line;
 mod crash;
+mod degraded;
 mod harness;
 mod hosts;
 mod interrupt;
 mod lost_reply;
+mod maintenance_queue;
 mod queue;
+mod secrets;
+mod server;
+mod server_boot_configuration;
 mod server_maintenance;

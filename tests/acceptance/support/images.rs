@@ -1,6 +1,12 @@
 //! A web server with images.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -18,6 +24,8 @@ pub const SHA256: &str = "a5df3fde7b200c3fa2791144c7e05c5c2bced4c6ad863d3a4cf76c
 pub struct Images {
     address: SocketAddr,
     task: JoinHandle<()>,
+    asked: Arc<AtomicUsize>,
+    more: Arc<Mutex<Vec<String>>>,
 }
 
 impl Images {
@@ -25,9 +33,12 @@ impl Images {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");
+        let (asked, more) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (counter, served) = (Arc::clone(&asked), Arc::clone(&more));
         let task = tokio::spawn(async move {
             loop {
                 let Ok((mut stream, _)) = listener.accept().await else { continue };
+                let (counter, served) = (Arc::clone(&counter), Arc::clone(&served));
                 tokio::spawn(async move {
                     let mut request = Vec::new();
                     let mut part = [0; 1024];
@@ -40,7 +51,9 @@ impl Images {
                     let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
                     let path = line.split(' ').nth(1).unwrap_or_default();
                     let path = path.split('?').next().unwrap_or_default();
-                    let found = [".iso", ".img", ".efi"].iter().any(|ending| path.ends_with(ending));
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    let also = served.lock().expect("no panic").iter().any(|name| path == format!("/{name}"));
+                    let found = also || [".iso", ".img", ".efi"].iter().any(|ending| path.ends_with(ending));
                     let (status, body) = if found { ("200 OK", CONTENT) } else { ("404 Not Found", &b""[..]) };
                     let head =
                         format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
@@ -52,7 +65,17 @@ impl Images {
                 });
             }
         });
-        Self { address, task }
+        Self { address, task, asked, more }
+    }
+
+    /// How often it was asked for anything.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Serves one more name from now on.
+    pub fn also_serves(&self, name: &str) {
+        self.more.lock().expect("no panic").push(name.to_owned());
     }
 
     /// The address of a file.

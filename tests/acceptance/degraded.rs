@@ -1,0 +1,98 @@
+//! A BMC or a store that does not answer never fails the refresh of the others.
+
+use std::time::Duration;
+
+use bmc_simulator::{Availability, Fault};
+
+use crate::support::{
+    host::Host,
+    simulator::{Fleet, SOON, maintenance},
+    workspace::Workspace,
+};
+
+fn all(count: usize) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "all" {{
+  count        = {count}
+  server       = "node${{count.index + 1}}"
+  namespace    = "tests"
+  name         = "m${{count.index + 1}}"
+  policy       = "Enforced"
+  server_power = "On"
+}}
+"#
+    )
+}
+
+for_each_host! {
+    async fn one_dead_bmc_of_five_is_a_warning(host) {
+        let (fleet, workspace) = (Fleet::new(5).await, Workspace::new(host));
+        fleet.configure(&workspace, &all(5));
+        workspace.apply().await.succeeded();
+        let bmc = fleet.simulator.bmc_of("node3").unwrap();
+        for dead in [Availability::Refusing, Availability::Silent] {
+            fleet.simulator.set_availability(&bmc, dead).await.unwrap();
+            let run = workspace.refresh().await.succeeded();
+            run.says("BMC did not answer").says("node3");
+            assert!(run.took < Duration::from_secs(30), "{:?}", run.took);
+        }
+        fleet.simulator.set_availability(&bmc, Availability::Up).await.unwrap();
+        let fault = fleet.simulator.inject(Fault::error(500, "broken").on_system("node3"));
+        workspace.refresh().await.succeeded().says("BMC did not answer");
+        fleet.simulator.remove_fault(fault).unwrap();
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &all(1));
+    workspace.apply().await.succeeded();
+    let bmc = fleet.simulator.bmc_of("node1").unwrap();
+    fleet.simulator.set_availability(&bmc, Availability::Silent).await.unwrap();
+    let run = workspace.start(&["apply", "-refresh-only", "-auto-approve", "-input=false", "-no-color"]);
+    run.until_it_says("Refreshing state", SOON).await;
+    run.interrupt();
+    let run = run.wait(Duration::from_secs(3)).await;
+    assert!(run.took < Duration::from_secs(4), "{:?}", run.took);
+    fleet.simulator.set_availability(&bmc, Availability::Up).await.unwrap();
+    workspace.destroy().await.succeeded();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_store_keeps_what_is_known() {
+    let (fleet, workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &all(2));
+    workspace.apply().await.succeeded();
+    let file = workspace.state_home().join("terraform-provider-metal/coordination.sqlite");
+    assert!(file.exists(), "{}", file.display());
+    let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\nd.execute('PRAGMA locking_mode=EXCLUSIVE')\nd.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\nsys.stdin.read()\n";
+    let mut lock = tokio::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(&file)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    tokio::io::AsyncReadExt::read_exact(lock.stdout.as_mut().unwrap(), &mut said).await.unwrap();
+    let run = workspace.refresh().await;
+    lock.kill().await.unwrap();
+    run.succeeded();
+    assert!(workspace.resource("metal_server_maintenance.all[1]").await.is_some());
+    workspace.plan().await.is_empty();
+    workspace.destroy().await.succeeded();
+}
+
+/// The host and the command line say the same about a store that cannot be made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_cannot_be_made_is_an_error_that_names_it() {
+    let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    workspace.set("METAL_COORDINATION_URL", "sqlite:///proc/nowhere/x.sqlite");
+    workspace.try_plan().await.failed().says("The coordination store cannot be opened").says("/proc/nowhere");
+}
