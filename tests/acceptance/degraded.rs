@@ -53,7 +53,7 @@ async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
     workspace.apply().await.succeeded();
     let bmc = fleet.simulator.bmc_of("node1").unwrap();
     fleet.simulator.set_availability(&bmc, Availability::Silent).await.unwrap();
-    let run = workspace.start(&["apply", "-refresh-only", "-auto-approve", "-input=false", "-no-color"]);
+    let run = workspace.start(&["plan", "-refresh-only", "-input=false", "-no-color"]);
     run.until_it_says("Refreshing state", SOON).await;
     run.interrupt();
     let run = run.wait(Duration::from_secs(3)).await;
