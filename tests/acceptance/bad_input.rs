@@ -104,7 +104,10 @@ async fn another_authority_and_strange_answers_are_named() {
         (answer(FaultBody::Html("<html>hello</html>".into())), "web page instead of Redfish"),
         (FaultAction::Truncate { bytes: 30, honest_length: true }, "is no JSON"),
         (answer(FaultBody::Large(10 << 20)), "larger than 4 MiB"),
-        (FaultAction::Redirect { location: "http://127.0.0.9:1/redfish/v1/".into() }, "redirected to http://127.0.0.9:1"),
+        (
+            FaultAction::Redirect { location: "http://127.0.0.9:1/redfish/v1/".into() },
+            "redirected to http://127.0.0.9:1",
+        ),
     ] {
         let fault = fleet.simulator.inject(Fault::new(action).on_request("GET", "*"));
         workspace.try_plan().await.failed().says(says).says("node1");

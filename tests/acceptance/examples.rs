@@ -1,0 +1,74 @@
+//! Every example is valid on both hosts; the guide's is applied.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::support::{images::Images, provider, simulator::Fleet, workspace::Workspace};
+
+fn examples() -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|ending| ending == "tf") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), &mut found);
+    found.sort();
+    found
+}
+
+/// The example as a user has it, with the address under which the tests serve the provider.
+fn place(workspace: &Workspace, example: &Path) {
+    let text = fs::read_to_string(example).unwrap();
+    let text = text.replace("localhost/metal-maintenance/metal", provider::SOURCE);
+    if text.contains("required_providers") {
+        fs::write(workspace.folder().join("main.tf"), text).unwrap();
+    } else {
+        workspace.configure(&text);
+    }
+}
+
+for_each_host! {
+    async fn every_example_is_valid(host) {
+        let examples = examples();
+        assert!(examples.len() >= 6, "{examples:?}");
+        let workspace = Workspace::new(host);
+        workspace.write("bmc-ca.pem", "");
+        for example in examples {
+            place(&workspace, &example);
+            let run = workspace.run(&["validate", "-no-color"]).await;
+            assert!(run.status.success(), "{}:\n{}", example.display(), run.output);
+        }
+    }
+}
+
+for_each_host! {
+    async fn the_first_maintenance_of_the_guide_works(host) {
+        let (fleet, images, mut workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        fleet.configure(&workspace, "");
+        let folder = workspace.folder().to_owned();
+        place(&workspace, &Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guides/first-maintenance/main.tf"));
+        for (name, value) in [
+            ("server", "node1".to_owned()),
+            ("image", images.url("rescue.iso")),
+            ("inventory_file", folder.join("servers.yaml").display().to_string()),
+            ("bmc_ca_certificate_file", folder.join("bmc-ca.pem").display().to_string()),
+            ("bmc_username", "admin".to_owned()),
+            ("bmc_password", "simulated-password".to_owned()),
+        ] {
+            workspace.set(&format!("TF_VAR_{name}"), value);
+        }
+        workspace.apply().await.succeeded().says("state = \"InMaintenance\"").says("was = \"On\"");
+        assert!(fleet.runs("node1").contains("rescue.iso"));
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert!(fleet.runs("node1").contains("Disk"));
+    }
+}

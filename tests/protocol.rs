@@ -1,0 +1,436 @@
+//! The lock protocol under any order of events: whatever people, processes and time do, these things stay true.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "store/records.rs"]
+mod records;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use terraform_provider_metal::maintenance::{
+    ids::{Generation, Runner, RunnerId, Uid},
+    lock::{Leases, Refusal, Request, ServerLock},
+    machine::PowerState,
+    queue::{Turn, turn, waiting},
+    spec::{Kind, Spec},
+    state::{Ending, Maintenance, Phase, PriorState, Progress},
+    step::Step,
+};
+
+use records::{key, request, runner, spec};
+
+const PROCESSES: u32 = 4;
+const NAMES: usize = 5;
+const TTL: SignedDuration = SignedDuration::from_secs(30);
+const AGING: Duration = Duration::from_secs(300);
+
+/// What may happen next. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Event {
+    Enqueue { process: u32, name: usize, priority: i64, under: bool, keeps_place: bool, expires: bool },
+    Attach { process: u32, record: usize },
+    Admit { record: usize, next: usize },
+    Barge { record: usize },
+    RecordPrior { record: usize },
+    Prepared { record: usize },
+    BeginRelease { record: usize },
+    Finish { record: usize },
+    Detach { record: usize },
+    Withdraw { record: usize },
+    Seize { process: u32, record: usize },
+    Fenced { past: usize, what: usize },
+    Crash { process: u32 },
+    Renew { process: u32 },
+    DropAbsent,
+    Pass { seconds: i64 },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let process = 0..PROCESSES;
+    let record = 0..16usize;
+    let event = prop_oneof![
+        6 => (process.clone(), 0..NAMES, 0..3i64, prop::bool::weighted(0.2), prop::bool::weighted(0.1), any::<bool>()).prop_map(
+            |(process, name, priority, under, keeps_place, expires)| Event::Enqueue {
+                process, name, priority, under, keeps_place, expires
+            }
+        ),
+        8 => (process.clone(), record.clone()).prop_map(|(process, record)| Event::Attach { process, record }),
+        8 => (record.clone(), 0..3usize).prop_map(|(record, next)| Event::Admit { record, next }),
+        3 => record.clone().prop_map(|record| Event::Barge { record }),
+        3 => record.clone().prop_map(|record| Event::RecordPrior { record }),
+        3 => record.clone().prop_map(|record| Event::Prepared { record }),
+        3 => record.clone().prop_map(|record| Event::BeginRelease { record }),
+        3 => record.clone().prop_map(|record| Event::Finish { record }),
+        2 => record.clone().prop_map(|record| Event::Detach { record }),
+        1 => record.clone().prop_map(|record| Event::Withdraw { record }),
+        1 => (process.clone(), record).prop_map(|(process, record)| Event::Seize { process, record }),
+        4 => (0..64usize, 0..7usize).prop_map(|(past, what)| Event::Fenced { past, what }),
+        2 => process.clone().prop_map(|process| Event::Crash { process }),
+        6 => process.prop_map(|process| Event::Renew { process }),
+        1 => Just(Event::DropAbsent),
+        3 => (1..400i64).prop_map(|seconds| Event::Pass { seconds }),
+    ];
+    prop::collection::vec(event, 1..90)
+}
+
+struct World {
+    lock: ServerLock,
+    leases: Leases,
+    now: Timestamp,
+    /// Every right to act that was ever given.
+    rights: Vec<(Uid, Generation)>,
+    fenced: HashSet<(Uid, Generation)>,
+    tickets: HashSet<u64>,
+    priors: HashMap<Uid, PriorState>,
+    incarnations: u32,
+    /// How often something interesting happened, so that a generator that reaches nothing is noticed.
+    reached: HashMap<&'static str, u32>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            lock: ServerLock::new(key("k")),
+            leases: Leases::default(),
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            rights: Vec::new(),
+            fenced: HashSet::new(),
+            tickets: HashSet::new(),
+            priors: HashMap::new(),
+            incarnations: 0,
+            reached: HashMap::new(),
+        }
+    }
+
+    fn pick(&self, n: usize) -> Option<Maintenance> {
+        let count = self.lock.active.len();
+        self.lock.active.get(n.checked_rem(count)?).cloned()
+    }
+
+    fn lease_of(&self, id: &RunnerId) -> bool {
+        self.leases.0.get(id).is_some_and(|until| *until > self.now)
+    }
+
+    fn renew(&mut self, runner: &Runner) {
+        self.leases.0.insert(runner.id.clone(), self.now + TTL);
+    }
+
+    /// Applies a transition as a store does, and checks that a refused one changed nothing by itself.
+    fn apply<T>(
+        &mut self,
+        change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut after = self.lock.clone();
+        let said = change(&mut after, &self.leases, self.now);
+        if said.is_err() {
+            assert_eq!(after, self.lock, "a refused transition changed something");
+        }
+        after.events.clear();
+        for ended in after.finished.drain(..) {
+            assert!(ended.phase.is_over() && ended.attachment.is_none(), "{ended:?}");
+            assert_eq!(ended.prior.as_ref(), self.priors.get(&ended.uid), "the history lost a prior state");
+            self.priors.remove(&ended.uid);
+        }
+        self.lock = after;
+        said
+    }
+
+    fn attached(&mut self, uid: &Uid, generation: Generation) {
+        self.fenced.extend(self.rights.iter().filter(|(other, _)| other == uid).cloned());
+        self.rights.push((uid.clone(), generation));
+    }
+
+    fn reach(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_default() += 1;
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Enqueue { process, name, priority, under, keeps_place, expires } => {
+                self.incarnations += 1;
+                let parent = self.lock.slot.as_ref().filter(|_| *under).map(|slot| slot.uid.clone());
+                let kind = if parent.is_some() || *name == 0 { Kind::BootConfiguration } else { Kind::Maintenance };
+                let expires_after = expires.then_some(Duration::from_secs(600));
+                let hold_place_for = Duration::from_secs(200);
+                let spec = Spec { kind, parent, priority: *priority, expires_after, hold_place_for, ..spec() };
+                let wish = Request {
+                    uid: Uid(format!("u{}", self.incarnations)),
+                    spec,
+                    keeps_place: *keeps_place,
+                    ..request(&format!("m{name}"), *process)
+                };
+                self.renew(&wish.runner);
+                let new = self.apply(|lock, leases, now| lock.enqueue(wish, leases, now));
+                if let Ok(terraform_provider_metal::maintenance::lock::Enqueued::New(uid)) = new {
+                    let ticket = self.lock.get(&uid).unwrap().ticket_number;
+                    assert!(self.tickets.iter().all(|earlier| *earlier < ticket), "ticket {ticket} is not new");
+                    self.tickets.insert(ticket);
+                }
+            }
+            Event::Attach { process, record } => {
+                let Some(record) = self.pick(*record) else { return };
+                let living = record.attachment.as_ref().is_some_and(|a| self.lease_of(&a.runner.id));
+                let taken = self.apply(|lock, leases, now| lock.attach(&record.uid, runner(*process), leases, now));
+                assert_eq!(taken.is_err(), living, "attached over a living process, or refused over a dead one");
+                if let Ok(generation) = taken {
+                    self.attached(&record.uid, generation);
+                    self.reach(if record.attachment.is_some() { "take-over" } else { "attach" });
+                }
+            }
+            Event::Seize { process, record } => {
+                let Some(record) = self.pick(*record) else { return };
+                let wrong =
+                    self.apply(|lock, _, now| lock.seize(&record.uid, record.generation + 1, runner(*process), now));
+                assert!(wrong.is_err(), "seized with a generation that nobody saw");
+                let seized =
+                    self.apply(|lock, _, now| lock.seize(&record.uid, record.generation, runner(*process), now));
+                let (generation, predecessor) = seized.unwrap();
+                assert_eq!(predecessor, record.attachment);
+                self.attached(&record.uid, generation);
+                self.reach("seize");
+            }
+            Event::Admit { record, next } => {
+                let Some(record) = self.pick(*record) else { return };
+                if turn(&self.lock, &self.leases, &record.uid, AGING, self.now) != Turn::Yours {
+                    return;
+                }
+                let Some(attachment) = record.attachment else { return };
+                let progress = Progress::new(vec![Step::RecordPriorState], self.now);
+                let next = match (next, record.phase) {
+                    (_, Phase::Releasing { ending, progress, stuck }) => Phase::Releasing { ending, progress, stuck },
+                    (0, _) => Phase::InMaintenance { since: self.now },
+                    _ => Phase::Preparing(progress),
+                };
+                let uid = record.uid;
+                if self.apply(|lock, _, now| lock.admit(&uid, attachment.generation, next, now)).is_ok() {
+                    self.reach("admit");
+                }
+            }
+            Event::Barge { record } => {
+                let Some(record) = self.pick(*record) else { return };
+                let Some(attachment) = record.attachment.clone() else { return };
+                if self.lock.slot.is_none() && record.spec.parent.is_none() || self.lock.has_slot(&record) {
+                    return;
+                }
+                let next = Phase::InMaintenance { since: self.now };
+                let refused = self.apply(|lock, _, now| lock.admit(&record.uid, attachment.generation, next, now));
+                assert!(refused.is_err(), "admitted beside the holder");
+                self.reach("barge");
+            }
+            Event::RecordPrior { record } => self.act(*record, |lock, uid, generation, now, priors| {
+                let prior = PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now };
+                lock.update(uid, generation, |record| {
+                    record.prior.get_or_insert(prior.clone());
+                })?;
+                priors.entry(uid.clone()).or_insert(prior);
+                Ok(())
+            }),
+            Event::Prepared { record } => {
+                self.act(*record, |lock, uid, generation, now, _| match lock.get(uid).map(|record| &record.phase) {
+                    Some(Phase::Preparing(_)) => lock.prepared(uid, generation, now),
+                    _ => Ok(()),
+                })
+            }
+            Event::BeginRelease { record } => self.act(*record, |lock, uid, generation, now, _| {
+                lock.begin_release(uid, generation, Ending::Completed, Progress::new(vec![Step::Verify], now), now)
+            }),
+            Event::Finish { record } => self.act(*record, |lock, uid, generation, now, _| {
+                assert!(lock.finish(uid, generation, &Phase::Pending, now).is_err());
+                lock.finish(uid, generation, &Phase::Completed { at: now, ending: Ending::Completed }, now)
+            }),
+            Event::Detach { record } => {
+                let Some(record) = self.pick(*record) else { return };
+                let Some(attachment) = record.attachment else { return };
+                self.apply(|lock, _, now| lock.detach(&record.uid, attachment.generation, now)).unwrap();
+                self.fenced.insert((record.uid, attachment.generation));
+            }
+            Event::Withdraw { record } => {
+                let Some(record) = self.pick(*record) else { return };
+                let Some(attachment) = record.attachment else { return };
+                let left = self.apply(|lock, _, now| lock.withdraw(&record.uid, attachment.generation, now));
+                assert_eq!(left.is_ok(), matches!(record.phase, Phase::Pending));
+            }
+            Event::Fenced { past, what } => self.try_fenced(*past, *what),
+            Event::Crash { process } => {
+                let ended = self.now;
+                self.leases.0.entry(runner(*process).id).and_modify(|until| *until = ended.min(*until));
+            }
+            Event::Renew { process } => self.renew(&runner(*process)),
+            Event::DropAbsent => {
+                let before = self.lock.clone();
+                self.apply(|lock, leases, now| {
+                    lock.drop_absent(leases, now);
+                    Ok(())
+                })
+                .unwrap();
+                for record in before.active.iter().filter(|record| self.lock.get(&record.uid).is_none()) {
+                    let living = record.attachment.as_ref().is_some_and(|a| self.lease_of(&a.runner.id));
+                    assert!(!living && matches!(record.phase, Phase::Pending), "dropped {record:?}");
+                    self.reached.entry("drop").and_modify(|n| *n += 1).or_insert(1);
+                }
+            }
+            Event::Pass { seconds } => self.now += SignedDuration::from_secs(*seconds),
+        }
+    }
+
+    /// What a process does after its check: nothing when it may not act.
+    fn act(
+        &mut self,
+        record: usize,
+        change: impl FnOnce(
+            &mut ServerLock,
+            &Uid,
+            Generation,
+            Timestamp,
+            &mut HashMap<Uid, PriorState>,
+        ) -> Result<(), Refusal>,
+    ) {
+        let Some(record) = self.pick(record) else { return };
+        let Some(attachment) = record.attachment else { return };
+        if self.lock.may_act(&record.uid, attachment.generation, &self.leases, self.now) {
+            let mut priors = std::mem::take(&mut self.priors);
+            let mut after = self.lock.clone();
+            let said = change(&mut after, &record.uid, attachment.generation, self.now, &mut priors);
+            self.priors = priors;
+            said.unwrap();
+            self.apply(|lock, _, _| {
+                *lock = after;
+                Ok(())
+            })
+            .unwrap();
+            self.reach("act");
+        }
+    }
+
+    /// Whoever was replaced comes back and tries to go on.
+    fn try_fenced(&mut self, past: usize, what: usize) {
+        let mut fenced: Vec<_> = self.fenced.iter().cloned().collect();
+        fenced.sort();
+        let Some((uid, old)) = past.checked_rem(fenced.len()).map(|n| fenced[n].clone()) else { return };
+        let said = self.apply(|lock, _, now| {
+            let over = Phase::Completed { at: now, ending: Ending::Completed };
+            match what {
+                0 => lock.update(&uid, old, |record| record.booted = true),
+                1 => lock.finish(&uid, old, &over, now),
+                2 => lock.detach(&uid, old, now),
+                3 => lock.withdraw(&uid, old, now),
+                4 => lock.admit(&uid, old, Phase::InMaintenance { since: now }, now),
+                5 => lock.prepared(&uid, old, now),
+                _ => lock.begin_release(&uid, old, Ending::Completed, Progress::new(Vec::new(), now), now),
+            }
+        });
+        assert!(matches!(said, Err(Refusal::Fenced { .. } | Refusal::Gone)), "generation {old} was let in: {said:?}");
+        self.reach("fenced");
+    }
+
+    fn present(&self, record: &Maintenance) -> bool {
+        record.attachment.as_ref().is_some_and(|a| self.leases.alive(a, self.now))
+    }
+
+    fn check(&self, before: &ServerLock) {
+        let lock = &self.lock;
+        assert!(lock.generation >= before.generation && lock.last_ticket >= before.last_ticket);
+        if let Some(slot) = &lock.slot {
+            let holder = lock.get(&slot.uid).expect("the slot is held by a record that is over");
+            assert!(!matches!(holder.phase, Phase::Pending), "admitted and pending");
+            assert!(holder.spec.parent.is_none());
+            if let Some(acting) = slot.acting.as_ref().and_then(|acting| lock.get(acting)) {
+                assert_eq!(acting.spec.parent.as_ref(), Some(&slot.uid), "acts under a hold that is not its own");
+            }
+        }
+        if let (Some(old), Some(new)) = (&before.slot, &lock.slot) {
+            assert!(old.uid == new.uid || lock.get(&old.uid).is_none(), "the slot was taken from its holder");
+        }
+        let acting: Vec<_> = self
+            .rights
+            .iter()
+            .filter(|(uid, generation)| lock.may_act(uid, *generation, &self.leases, self.now))
+            .collect();
+        assert!(acting.len() <= 1, "two may act: {acting:?}");
+        assert!(acting.iter().all(|right| !self.fenced.contains(*right)), "a fenced one may act: {acting:?}");
+        for (uid, prior) in &self.priors {
+            let record = lock.get(uid).expect("a record with a prior state is lost");
+            assert_eq!(record.prior.as_ref(), Some(prior));
+        }
+        for record in &lock.active {
+            assert!(record.generation <= lock.generation && record.ticket_number <= lock.last_ticket);
+            if let Some(attachment) = &record.attachment {
+                assert_eq!(attachment.generation, record.generation);
+            }
+        }
+        self.check_queue();
+    }
+
+    fn check_queue(&self) {
+        let order = waiting(&self.lock, AGING, self.now);
+        // The order, said once more and differently: no later one has more steps of priority, or as many and came first.
+        let steps = |record: &Maintenance| {
+            let age = self.now.as_second() - record.requested_at.as_second();
+            record.spec.priority + age / 300
+        };
+        for (n, later) in order.iter().enumerate() {
+            for earlier in &order[..n] {
+                let (high, low) = (steps(earlier), steps(later));
+                assert!(high > low || high == low && earlier.ticket_number < later.ticket_number);
+            }
+        }
+        let turn_of = |record: &Maintenance| turn(&self.lock, &self.leases, &record.uid, AGING, self.now);
+        let first = order.iter().find(|record| self.present(record));
+        match (&self.lock.slot, first) {
+            (None, Some(first)) => assert_eq!(turn_of(first), Turn::Yours, "the server is free and {} waits", first.id),
+            (Some(_), _) => {
+                for record in &order {
+                    assert_ne!(turn_of(record), Turn::Yours, "{} would go past the holder", record.id);
+                }
+            }
+            _ => {}
+        }
+        let may_go = order.iter().filter(|record| self.present(record) && turn_of(record) == Turn::Yours);
+        assert!(may_go.count() <= 1, "two are told that it is their turn");
+        for record in &order {
+            if let Turn::ReclaimOverdue(uid) = turn_of(record) {
+                let holder = self.lock.get(&uid).unwrap();
+                assert!(self.lock.has_slot(holder) && holder.is_overdue(self.now) && !self.present(holder));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_protocol_holds(events in events()) {
+        let mut world = World::new();
+        for event in &events {
+            let before = world.lock.clone();
+            world.happen(event);
+            world.check(&before);
+        }
+    }
+}
+
+/// The property above is worth as much as the situations that its events reach.
+#[test]
+fn the_events_reach_what_matters() {
+    use proptest::{strategy::ValueTree as _, test_runner::TestRunner};
+    let mut chance = TestRunner::deterministic();
+    let mut reached: HashMap<&'static str, u32> = HashMap::new();
+    for _ in 0..300 {
+        let mut world = World::new();
+        for event in events().new_tree(&mut chance).unwrap().current() {
+            world.happen(&event);
+        }
+        for (what, count) in world.reached {
+            *reached.entry(what).or_default() += count;
+        }
+    }
+    println!("{reached:?}");
+    for what in ["attach", "take-over", "seize", "admit", "act", "fenced", "drop", "barge"] {
+        assert!(reached.get(what).copied().unwrap_or(0) >= 30, "{what}: {reached:?}");
+    }
+}
