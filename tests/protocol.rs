@@ -1,4 +1,9 @@
 //! The lock protocol under any order of events: whatever people, processes and time do, these things stay true.
+#![allow(
+    clippy::duration_suboptimal_units,
+    clippy::too_many_lines,
+    reason = "a table of actions reads best in one place"
+)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "store/records.rs"]
