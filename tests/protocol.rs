@@ -238,7 +238,7 @@ impl World {
                 self.act(*record, |lock, uid, generation, now, _| match lock.get(uid).map(|record| &record.phase) {
                     Some(Phase::Preparing(_)) => lock.prepared(uid, generation, now),
                     _ => Ok(()),
-                })
+                });
             }
             Event::BeginRelease { record } => self.act(*record, |lock, uid, generation, now, _| {
                 lock.begin_release(uid, generation, Ending::Completed, Progress::new(vec![Step::Verify], now), now)
