@@ -45,8 +45,8 @@ test: lint ## Everything: format, clippy, unit, integration and acceptance tests
 testacc: setup ## Only the acceptance tests
 	@tools/test --test acceptance
 
-bench: setup ## Run the benchmarks (docs/performance.md says what they show)
-	@tools/bench/run
+bench: setup-build ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
+	@tools/bench/run $(BENCH)
 
 release: setup-build ## Build the release archives of this machine's platform into target/release-archives
 	@tools/release

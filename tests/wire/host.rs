@@ -1,4 +1,5 @@
-//! The host's side of the wire: starts the fixture as go-plugin would, and calls it.
+//! The host's side of the wire: starts a provider as go-plugin would (the fixture, unless another program is named), and
+//! calls it. The benchmarks use it too.
 use std::{
     collections::BTreeMap,
     os::unix::net::UnixStream as StdUnixStream,
@@ -78,17 +79,18 @@ pub struct Host {
     stderr: JoinHandle<String>,
 }
 
-/// How to start: more variables, or a program in front.
+/// How to start: another program than the fixture, more variables, or a program in front.
 #[derive(Default)]
 pub struct Start {
+    pub program: Option<PathBuf>,
     pub variables: BTreeMap<&'static str, String>,
     pub shell: Option<&'static str>,
 }
 
-/// The fixture with the host's variables, not yet started. Nothing of the test's own environment
+/// The provider with the host's variables, not yet started. Nothing of the test's own environment
 /// that could change the outcome comes along.
 pub fn command(start: &Start, credentials: &Credentials, folder: &Path) -> Command {
-    let program = std::env::current_exe().unwrap();
+    let program = start.program.clone().unwrap_or_else(|| std::env::current_exe().unwrap());
     let mut command = match start.shell {
         Some(script) => {
             let mut shell = Command::new("sh");

@@ -1,0 +1,66 @@
+//! `make bench`: the shipped binary against named references, as ratios of one run.
+//!
+//! This program plays three parts: the host that drives the provider, the machines behind it (the simulator), and, started
+//! again with [`plain_client::ROLE`] set, the plain client that refreshes are compared with. Sections may be named:
+//! `make bench`, with `BENCH="start refresh"`. Only a whole run writes `docs/performance.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::doc_markdown,
+    missing_docs,
+    reason = "measures real time and reports by ending"
+)]
+
+mod dead;
+mod hand_over;
+#[path = "../../tests/wire/host.rs"]
+#[allow(dead_code, reason = "the tests of the wire use more of it")]
+mod host;
+mod measure;
+mod plain_client;
+mod provider;
+mod refresh;
+mod start;
+mod table;
+mod waiting;
+
+use std::path::Path;
+
+use table::Row;
+
+fn main() {
+    rustls::crypto::aws_lc_rs::default_provider().install_default().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Ok(task) = std::env::var(plain_client::ROLE) {
+        return runtime.block_on(plain_client::run(&task));
+    }
+    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let rows = runtime.block_on(sections(&named));
+    println!("\n{}", table::markdown(&rows));
+    if named.is_empty() {
+        table::write(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md"), &rows);
+    }
+}
+
+async fn sections(named: &[String]) -> Vec<Row> {
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|of| of == name);
+    let mut rows = Vec::new();
+    if wanted("start") {
+        rows.extend(start::measure().await);
+    }
+    if wanted("refresh") {
+        rows.extend(refresh::measure().await);
+    }
+    if wanted("dead") {
+        rows.extend(dead::measure().await);
+    }
+    if wanted("waiting") {
+        rows.extend(waiting::measure().await);
+    }
+    if wanted("hand-over") {
+        rows.extend(hand_over::measure().await);
+    }
+    rows
+}

@@ -1,0 +1,54 @@
+//! Figures of a process, and of series of figures.
+use std::{fs, time::Duration};
+
+/// Highest resident memory of a process so far, in MiB.
+pub fn peak_memory(pid: u32) -> f64 {
+    status(pid, "VmHWM:") / 1024.0
+}
+
+/// A number of `/proc/PID/status`.
+fn status(pid: u32, key: &str) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Processor time that a process has used so far.
+pub fn processor_time(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the command's name in parentheses: the state, then fields 4 and onwards of proc(5).
+    let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    let per_second = rustix::param::clock_ticks_per_second();
+    Duration::from_millis(ticks * 1000 / per_second)
+}
+
+/// The given share of a series, 0.5 for its median.
+pub fn percentile(of: &[Duration], share: f64) -> Duration {
+    let mut sorted = of.to_vec();
+    sorted.sort_unstable();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+    let index = ((sorted.len() - 1) as f64 * share).round() as usize;
+    sorted[index]
+}
+
+pub fn median(of: &[Duration]) -> Duration {
+    percentile(of, 0.5)
+}
+
+pub fn middle(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// How often `of` is as long as `reference`.
+pub fn ratio(of: Duration, reference: Duration) -> f64 {
+    of.as_secs_f64() / reference.as_secs_f64()
+}
+
+/// Milliseconds for people.
+pub fn ms(of: Duration) -> String {
+    let ms = of.as_secs_f64() * 1000.0;
+    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
+}

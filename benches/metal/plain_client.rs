@@ -1,0 +1,72 @@
+//! What a refresh is compared with: a client that does nothing but GET, in a process of its own.
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use bmc_simulator::Simulator;
+use futures_util::{StreamExt as _, stream};
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
+
+/// The variable that makes this program the client.
+pub const ROLE: &str = "METAL_BENCH_PLAIN_CLIENT";
+/// As many as a host has resources under way at once.
+pub const AT_ONCE: usize = 10;
+
+#[derive(Serialize, Deserialize)]
+struct Task {
+    username: String,
+    password: String,
+    ca_certificate: Option<String>,
+    /// What is asked, one machine after the other, each with all of its requests in order.
+    machines: Vec<Vec<String>>,
+}
+
+/// Has another process ask every machine so many times; returns how long that took it, its start left out.
+pub async fn time(simulator: &Simulator, folder: &Path, requests_per_machine: usize) -> Duration {
+    let account = simulator.credentials();
+    let inventory: serde_json::Value = serde_saphyr::from_str(&simulator.inventory()).unwrap();
+    let system = |of: &serde_json::Value| {
+        format!("{}/redfish/v1/Systems/{}", of["endpoint"].as_str().unwrap(), of["system_id"].as_str().unwrap())
+    };
+    let machines = inventory.as_object().unwrap().values().map(|of| vec![system(of); requests_per_machine]).collect();
+    let task = Task {
+        username: account.username.clone(),
+        password: account.password.expose_secret().to_owned(),
+        ca_certificate: simulator.trust().map(|trust| trust.ca_pem.clone()),
+        machines,
+    };
+    let file = folder.join("plain-client.json");
+    fs::write(&file, serde_json::to_vec(&task).unwrap()).unwrap();
+    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .env(ROLE, &file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output();
+    let output = child.await.unwrap();
+    assert!(output.status.success());
+    Duration::from_secs_f64(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap())
+}
+
+/// The other process: prints the seconds it took.
+pub async fn run(task: &str) {
+    let task: Task = serde_json::from_slice(&fs::read(task).unwrap()).unwrap();
+    let mut client = reqwest::Client::builder().timeout(Duration::from_mins(1));
+    if let Some(pem) = &task.ca_certificate {
+        client = client.tls_certs_only([reqwest::Certificate::from_pem(pem.as_bytes()).unwrap()]);
+    }
+    let client = client.build().unwrap();
+    let begin = Instant::now();
+    let work = stream::iter(&task.machines).map(async |urls| {
+        for url in urls {
+            let answer = client.get(url).basic_auth(&task.username, Some(&task.password)).send().await.unwrap();
+            assert!(answer.status().is_success(), "{url}: {}", answer.status());
+            answer.json::<serde_json::Value>().await.unwrap();
+        }
+    });
+    work.buffer_unordered(AT_ONCE).collect::<()>().await;
+    println!("{}", begin.elapsed().as_secs_f64());
+}

@@ -1,0 +1,172 @@
+//! The real binary, driven over the wire as a host drives it.
+use std::{fs, path::Path};
+
+use bmc_simulator::Simulator;
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use tonic::transport::Channel;
+
+use crate::host::{Host, ProviderClient, Start, errors, json as plain, tfplugin6 as wire, value, warnings};
+
+const TYPE: &str = "metal_server_maintenance";
+
+/// A configured provider process.
+pub struct Provider {
+    pub host: Host,
+    block: wire::schema::Block,
+}
+
+/// A resource as the state has it.
+#[derive(Clone)]
+pub struct Held {
+    state: Option<wire::DynamicValue>,
+    private: prost::bytes::Bytes,
+}
+
+impl Held {
+    pub fn attribute(&self, name: &str) -> Value {
+        plain(self.state.as_ref())[name].clone()
+    }
+}
+
+impl Provider {
+    /// Starts the binary and configures it for the simulator's machines and a store.
+    pub async fn start(simulator: &Simulator, store: &Path) -> Self {
+        let program = Some(env!("CARGO_BIN_EXE_terraform-provider-metal").into());
+        let mut host = Host::start_with(Start { program, ..Start::default() }).await;
+        let schema = host.provider.get_provider_schema(wire::get_provider_schema::Request::default()).await;
+        let mut schema = schema.unwrap().into_inner();
+        let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
+        let folder = store.parent().unwrap();
+        let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
+        fs::write(&inventory, simulator.inventory()).unwrap();
+        let account = simulator.credentials();
+        let mut redfish = json!({
+            "inventory_file": inventory,
+            "username": account.username,
+            "password": account.password.expose_secret(),
+            "request_timeout": "3s",
+        });
+        if let Some(trust) = simulator.trust() {
+            fs::write(&authority, &trust.ca_pem).unwrap();
+            redfish["ca_certificate_file"] = json!(authority);
+        }
+        let url = format!("sqlite://{}", store.display());
+        let config = json!({ "coordination_url": url, "owner": "bench", "redfish": redfish });
+        let block_of_provider = schema.provider.unwrap().block.unwrap();
+        let request = wire::configure_provider::Request {
+            config: value(&complete(&block_of_provider, config)),
+            terraform_version: "1.6.2".into(),
+            ..Default::default()
+        };
+        let answer = host.provider.configure_provider(request).await.unwrap().into_inner();
+        assert_eq!(errors(&answer.diagnostics), [""; 0]);
+        Self { host, block }
+    }
+
+    pub fn client(&self) -> ProviderClient<Channel> {
+        self.host.provider.clone()
+    }
+
+    /// Plans and applies a maintenance of this server.
+    pub async fn create(&self, server: &str, name: &str, more: &Value) -> Held {
+        let (held, problems) = self.apply(server, name, more).await;
+        assert_eq!(problems, [""; 0]);
+        held
+    }
+
+    /// The same; returns the errors of the apply too.
+    pub async fn apply(&self, server: &str, name: &str, more: &Value) -> (Held, Vec<String>) {
+        let mut config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
+        for (key, of) in more.as_object().into_iter().flatten() {
+            config[key] = of.clone();
+        }
+        let config = value(&complete(&self.block, config));
+        let mut client = self.client();
+        let request = wire::plan_resource_change::Request {
+            type_name: TYPE.into(),
+            prior_state: value(&Value::Null),
+            proposed_new_state: config.clone(),
+            config: config.clone(),
+            ..Default::default()
+        };
+        let planned = client.plan_resource_change(request).await.unwrap().into_inner();
+        assert_eq!(errors(&planned.diagnostics), [""; 0]);
+        let request = wire::apply_resource_change::Request {
+            type_name: TYPE.into(),
+            prior_state: value(&Value::Null),
+            planned_state: planned.planned_state,
+            planned_private: planned.planned_private,
+            config,
+            ..Default::default()
+        };
+        let applied = client.apply_resource_change(request).await.unwrap().into_inner();
+        let held = Held { state: applied.new_state, private: applied.private };
+        (held, errors(&applied.diagnostics))
+    }
+
+    /// Refreshes a resource; returns it and the warnings.
+    pub async fn read(&self, held: &Held) -> (Held, Vec<String>) {
+        let request = wire::read_resource::Request {
+            type_name: TYPE.into(),
+            current_state: held.state.clone(),
+            private: held.private.clone(),
+            ..Default::default()
+        };
+        let answer = self.client().read_resource(request).await.unwrap().into_inner();
+        assert_eq!(errors(&answer.diagnostics), [""; 0]);
+        (Held { state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
+    }
+
+    pub async fn destroy(&self, held: Held) {
+        let request = wire::apply_resource_change::Request {
+            type_name: TYPE.into(),
+            prior_state: held.state,
+            planned_state: value(&Value::Null),
+            planned_private: held.private,
+            config: value(&Value::Null),
+            ..Default::default()
+        };
+        let answer = self.client().apply_resource_change(request).await.unwrap().into_inner();
+        assert_eq!(errors(&answer.diagnostics), [""; 0]);
+    }
+
+    pub async fn stop(&self) {
+        self.client().stop_provider(wire::stop_provider::Request {}).await.unwrap();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.host.child.id().unwrap()
+    }
+
+    /// Ends the process in order and waits until it is gone.
+    pub async fn end(self) {
+        let (status, log) = self.host.shut_down().await;
+        assert!(status.success(), "{log}");
+    }
+}
+
+/// An object with every attribute and block that the schema has; what is not given is null.
+fn complete(block: &wire::schema::Block, given: Value) -> Value {
+    let Value::Object(given) = given else { return given };
+    let mut object = filled(&block.attributes, given);
+    for nested in &block.block_types {
+        object.entry(nested.type_name.clone()).or_insert(Value::Null);
+    }
+    object.into()
+}
+
+fn filled(attributes: &[wire::schema::Attribute], mut given: Map<String, Value>) -> Map<String, Value> {
+    let known = |attribute: &wire::schema::Attribute| (attribute.name.clone(), Value::Null);
+    let mut object: Map<String, Value> = attributes.iter().map(known).collect();
+    for attribute in attributes {
+        let Some(of) = given.remove(&attribute.name) else { continue };
+        let of = match (&attribute.nested_type, of) {
+            (Some(nested), Value::Object(inner)) => filled(&nested.attributes, inner).into(),
+            (_, of) => of,
+        };
+        object.insert(attribute.name.clone(), of);
+    }
+    assert!(given.is_empty(), "no such attributes: {given:?}");
+    object
+}
