@@ -19,7 +19,7 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, ServerCommand, table};
+use super::{Cli, Command, Common, ServerCommand, approvals, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +75,11 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let now = engine.now();
             Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, now) })
         }
+        Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
+        Command::Approve { id, not_before, expires } => {
+            approvals::approve(engine, &parse(&id)?, not_before, expires, json).await
+        }
+        Command::Withdraw { id } => approvals::withdraw(engine, &parse(&id)?, json).await,
         Command::Show { id } => show(engine, &parse(&id)?, json).await,
         Command::Complete { id, timeout } => {
             let id = parse(&id)?;
@@ -232,6 +237,6 @@ fn described(record: &Maintenance) -> Value {
     })
 }
 
-fn pretty(value: &Value) -> String {
+pub(super) fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

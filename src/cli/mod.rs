@@ -1,5 +1,6 @@
 //! What a person sees who runs the binary by hand.
 
+mod approvals;
 mod commands;
 mod table;
 
@@ -23,10 +24,13 @@ Then name it in a configuration:
     }
   }
 
-By hand it shows and ends holds:
+By hand it shows and ends holds, and gives an owner's approval:
 
   terraform-provider-metal queue
   terraform-provider-metal show NAMESPACE/NAME
+  terraform-provider-metal claims
+  terraform-provider-metal approve NAMESPACE/NAME
+  terraform-provider-metal withdraw NAMESPACE/NAME
   terraform-provider-metal complete NAMESPACE/NAME
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
   terraform-provider-metal --help
@@ -36,7 +40,7 @@ By hand it shows and ends holds:
 #[command(
     name = "terraform-provider-metal",
     version,
-    about = "Shows and ends holds on servers",
+    about = "Shows and ends holds on servers, and gives an owner's approval",
     disable_help_subcommand = true
 )]
 struct Cli {
@@ -73,6 +77,28 @@ enum Command {
     },
     /// One maintenance: its state, its steps, how the server was before, and its history
     Show {
+        /// NAMESPACE/NAME
+        id: String,
+    },
+    /// Whose servers there are, what is asked of them, and what is approved
+    Claims {
+        /// Only this server
+        #[arg(long)]
+        server: Option<String>,
+    },
+    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is asked for now
+    Approve {
+        /// NAMESPACE/NAME
+        id: String,
+        /// From when on it counts (RFC 3339) [default: at once]
+        #[arg(long, value_name = "TIME")]
+        not_before: Option<jiff::Timestamp>,
+        /// Until when it counts (RFC 3339) [default: as long as the claim]
+        #[arg(long, value_name = "TIME")]
+        expires: Option<jiff::Timestamp>,
+    },
+    /// Take the approval of a maintenance back; one that has started goes on
+    Withdraw {
         /// NAMESPACE/NAME
         id: String,
     },

@@ -30,6 +30,7 @@ pub struct Wish {
 impl Engine {
     /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
     pub async fn hold(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
+        let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let key = tokio::select! {
             key = self.lock_key(&wish.spec.server) => key?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
@@ -96,6 +97,7 @@ impl Engine {
     /// Goes on with a record that this configuration has in its state: after an interrupt, or because its wish changed
     /// in a way that needs no new record. `None` when the record is not active any more.
     pub async fn resume(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<Driven>, EngineError> {
+        let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;

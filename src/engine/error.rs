@@ -17,7 +17,7 @@ pub enum EngineError {
     Machine(#[from] BackendError),
     /// The protocol said no; nothing was changed.
     #[error(transparent)]
-    Refused(Refusal),
+    Refused(#[from] Refusal),
     /// The lease could not be kept, so nothing may be done to the machine.
     #[error("the lease of this process was lost and could not be renewed: {0}")]
     LeaseLost(String),

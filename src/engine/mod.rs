@@ -1,6 +1,7 @@
 //! Drives one record: load → decide → act → record. Knows stores, machines and probes by their traits only.
 
 mod act;
+mod consent;
 mod drive;
 mod entry;
 mod error;
@@ -20,11 +21,13 @@ use crate::{
     maintenance::{
         ids::{LockKey, Runner},
         power::Limits,
+        spec::{Policy, Spec},
     },
     probe::Probe,
     store::Store,
 };
 
+pub use consent::{ApprovalWish, ClaimWish};
 pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
@@ -82,6 +85,8 @@ pub struct Parts {
     pub runner: Runner,
     /// The provider's `owner`.
     pub owner: String,
+    /// The provider's `always_perform_maintenance`: owners are not asked.
+    pub always_perform: bool,
     /// Numbers.
     pub tuning: Tuning,
 }
@@ -128,6 +133,18 @@ impl Engine {
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.parts.owner
+    }
+
+    /// Whether owners are not asked, whatever the policy says.
+    #[must_use]
+    pub fn always_performs(&self) -> bool {
+        self.parts.always_perform
+    }
+
+    /// A wish with what the provider's configuration adds to it.
+    #[must_use]
+    pub fn as_asked_here(&self, spec: &Spec) -> Spec {
+        Spec { always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval, ..spec.clone() }
     }
 
     /// The wall clock of this machine, for people.

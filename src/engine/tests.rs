@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -23,7 +22,7 @@ use crate::{
         decide::Finish,
         ids::{MaintenanceId, RunnerId},
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
-        spec::{BootMethod, BootSpec, CompleteWhen, Kind, Policy, Spec, WaitFor},
+        spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec, WaitFor},
         state::{Ending, Phase},
     },
     probe::{Probe, ProbeError},
@@ -308,6 +307,7 @@ impl World {
                 commit: None,
             },
             owner: "tests".into(),
+            always_perform: false,
             tuning: Tuning::default(),
         })
     }
@@ -322,21 +322,7 @@ fn control() -> Control {
 }
 
 fn spec() -> Spec {
-    Spec {
-        kind: Kind::Maintenance,
-        server: "node".into(),
-        parent: None,
-        policy: Policy::Enforced,
-        reason: None,
-        ticket: None,
-        priority: 0,
-        server_power: None,
-        boot: None,
-        complete_when: None,
-        expires_after: None,
-        hold_place_for: Duration::from_mins(15),
-        triggers: BTreeMap::new(),
-    }
+    Spec::new(Kind::Maintenance, "node")
 }
 
 const IMAGE: &str = "http://images/rescue.iso";

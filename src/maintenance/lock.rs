@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    approval::Claim,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    ownership::Ownership,
     spec::Spec,
     state::{Maintenance, Phase},
 };
@@ -57,7 +59,7 @@ pub struct AuditEvent {
     /// Who.
     pub by: String,
     /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`, `failed`, `withdrawn`,
-    /// `dropped`, `changed`, `stuck`.
+    /// `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
     pub what: String,
     /// More, for people.
     pub detail: String,
@@ -116,6 +118,23 @@ pub enum Refusal {
     /// The hold under which something should act does not hold the server.
     #[error("the maintenance it acts under does not hold the server")]
     ParentNotHolding,
+    /// The server is claimed already.
+    #[error("{} claims the server as {}", claim.owner, claim.id)]
+    Claimed {
+        /// The claim in force.
+        claim: Box<Claim>,
+    },
+    /// There is no owner who could approve.
+    #[error("nobody has claimed the server")]
+    NotClaimed,
+    /// Only the owner's word counts.
+    #[error("the server is claimed by {:?}, not by {asked:?}", claim.owner)]
+    NotTheOwner {
+        /// The claim in force.
+        claim: Box<Claim>,
+        /// Whose word was offered.
+        asked: String,
+    },
     /// Not possible in this state.
     #[error("not possible while {0}")]
     WrongPhase(&'static str),
@@ -178,6 +197,8 @@ pub struct ServerLock {
     pub slot: Option<Slot>,
     /// All maintenances that are not over, in no order.
     pub active: Vec<Maintenance>,
+    /// Whose server it is, and what its owner allowed.
+    pub ownership: Ownership,
     /// Maintenances that a transition ended; the store moves them to its history.
     #[serde(skip)]
     pub finished: Vec<Maintenance>,
@@ -196,6 +217,7 @@ impl ServerLock {
             last_ticket: 0,
             slot: None,
             active: Vec::new(),
+            ownership: Ownership::default(),
             finished: Vec::new(),
             events: Vec::new(),
         }

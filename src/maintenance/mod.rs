@@ -3,10 +3,12 @@
 //! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the transitions that stores apply atomically; [`queue`] says
 //! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
+pub mod approval;
 pub mod decide;
 pub mod ids;
 pub mod lock;
 pub mod machine;
+pub mod ownership;
 pub mod power;
 pub mod prepare;
 pub mod queue;

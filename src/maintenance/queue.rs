@@ -8,6 +8,7 @@ use std::{cmp::Reverse, fmt, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    approval::{self, Consent, Missing, consent},
     ids::{Generation, MaintenanceId, Runner, Uid},
     lock::{Leases, ServerLock, place_kept_until},
     state::{Maintenance, Phase},
@@ -32,6 +33,8 @@ pub struct Ahead {
     pub expires_at: Option<Timestamp>,
     /// Until when its place is kept, while its process is away.
     pub place_kept_until: Option<Timestamp>,
+    /// What keeps it from starting, whoever is before it; such an entry does not block those behind it.
+    pub hindrance: Option<String>,
     /// Its generation.
     pub generation: Generation,
 }
@@ -50,6 +53,9 @@ impl fmt::Display for Ahead {
         } else {
             write!(f, "waiting since {}, {}", shown_time(self.since), self.by)?;
         }
+        if let Some(hindrance) = &self.hindrance {
+            write!(f, ", does not block: waits for {hindrance}")?;
+        }
         write!(f, ")")
     }
 }
@@ -60,9 +66,55 @@ pub fn shown_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
+/// What keeps a waiter from starting, whoever is before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// The owner's approval is missing.
+    Approval(Box<Missing>),
+}
+
+impl Hindrance {
+    /// In a few words.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Approval(missing) => missing.brief(),
+        }
+    }
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Approval(missing) => missing.fmt(f),
+        }
+    }
+}
+
+/// Everything that keeps a waiter from starting now, besides those before it.
+#[must_use]
+pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<Hindrance> {
+    // What has started goes on, and what acts under a hold was allowed with it.
+    if !matches!(record.phase, Phase::Pending) || record.spec.parent.is_some() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    if let Consent::Missing(missing) = consent(lock, record, now) {
+        found.push(Hindrance::Approval(missing));
+    }
+    found
+}
+
 /// What a waiter waits for. Every reason names what would end it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
+    /// It may not start yet, whoever is before it.
+    NotYet {
+        /// What keeps it.
+        hindrances: Vec<Hindrance>,
+        /// The holder and the waiters before it, in order.
+        ahead: Vec<Ahead>,
+    },
     /// Others are before it: the holder first.
     Turn {
         /// The holder and the waiters before it, in order.
@@ -85,13 +137,20 @@ pub enum WaitReason {
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotYet { hindrances, ahead } => {
+                for (n, hindrance) in hindrances.iter().enumerate() {
+                    let and = if n > 0 { "; and " } else { "" };
+                    write!(f, "{and}{hindrance}")?;
+                }
+                if ahead.is_empty() {
+                    return Ok(());
+                }
+                write!(f, "; {} ahead: ", ahead.len())?;
+                entries(f, ahead)
+            }
             Self::Turn { ahead } => {
                 write!(f, "waiting for turn, {} ahead: ", ahead.len())?;
-                for (n, entry) in ahead.iter().enumerate() {
-                    let comma = if n > 0 { ", " } else { "" };
-                    write!(f, "{comma}{entry}")?;
-                }
-                Ok(())
+                entries(f, ahead)
             }
             Self::SameHold { actor } => write!(f, "waiting until {actor} is done with this server"),
             Self::HoldNotReady { hold, state } => {
@@ -99,6 +158,14 @@ impl fmt::Display for WaitReason {
             }
         }
     }
+}
+
+fn entries(f: &mut fmt::Formatter<'_>, ahead: &[Ahead]) -> fmt::Result {
+    for (n, entry) in ahead.iter().enumerate() {
+        let comma = if n > 0 { ", " } else { "" };
+        write!(f, "{comma}{entry}")?;
+    }
+    Ok(())
 }
 
 /// Whether a record may take the server now.
@@ -143,6 +210,7 @@ pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec
 #[must_use]
 pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: Timestamp) -> Ahead {
     let holds = lock.has_slot(record);
+    let hindrances = hindrances(lock, record, now);
     Ahead {
         id: record.id.clone(),
         state: record.phase.name(),
@@ -156,6 +224,7 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
         reason: record.spec.reason.clone(),
         expires_at: record.expires_at(),
         place_kept_until: if holds { None } else { place_kept_until(record, leases, now) },
+        hindrance: hindrances.first().map(Hindrance::brief),
         generation: record.generation,
     }
 }
@@ -175,24 +244,30 @@ pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now:
             Some(actor) => same_hold(lock, leases, actor, now),
         };
     }
+    let hindrances = hindrances(lock, record, now);
     let mut ahead = Vec::new();
     if let Some(holder) = lock.holder() {
         let attended = holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-        if holder.is_overdue(now) && !attended && lock.other_actor(&holder.uid, leases, now).is_none() {
+        if hindrances.is_empty()
+            && holder.is_overdue(now)
+            && !attended
+            && lock.other_actor(&holder.uid, leases, now).is_none()
+        {
             return Turn::ReclaimOverdue(holder.uid.clone());
         }
         ahead.push(holder);
     }
     let held = !ahead.is_empty();
-    let mut absent_only = true;
+    let mut unblocked = true;
     for entry in waiting(lock, aging, now).into_iter().take_while(|entry| entry.uid != *uid) {
         let present = entry.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-        absent_only &= !present;
+        unblocked &= !present || !self::hindrances(lock, entry, now).is_empty();
         ahead.push(entry);
     }
-    if !held && absent_only {
+    if !held && unblocked && hindrances.is_empty() {
         return Turn::Yours;
     }
+    let by_itself = approval::changes_at(lock, record, now);
     let wake = ahead
         .iter()
         .flat_map(|entry| {
@@ -201,10 +276,13 @@ pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now:
             [lease, expiry]
         })
         .flatten()
+        .chain(by_itself)
         .filter(|at| *at > now)
         .min();
-    let ahead = ahead.into_iter().map(|entry| describe(lock, entry, leases, now)).collect();
-    Turn::Wait { reason: WaitReason::Turn { ahead }, wake }
+    let ahead: Vec<Ahead> = ahead.into_iter().map(|entry| describe(lock, entry, leases, now)).collect();
+    let reason =
+        if hindrances.is_empty() { WaitReason::Turn { ahead } } else { WaitReason::NotYet { hindrances, ahead } };
+    Turn::Wait { reason, wake }
 }
 
 fn same_hold(lock: &ServerLock, leases: &Leases, actor: &Maintenance, now: Timestamp) -> Turn {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
-    queue::{self, Turn, WaitReason},
+    queue::{self, Hindrance, Turn, WaitReason},
     state::{Maintenance, Phase},
 };
 
@@ -118,6 +118,7 @@ fn waiting_for(
             Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
             Turn::Wait { reason, .. } => {
                 let brief = match &reason {
+                    WaitReason::NotYet { hindrances, .. } => hindrances.first().map(Hindrance::brief),
                     WaitReason::Turn { ahead } => Some(format!("turn, {} ahead", ahead.len())),
                     WaitReason::SameHold { actor } => Some(format!("{} to be done", actor.id)),
                     WaitReason::HoldNotReady { hold, .. } => Some(format!("{hold} to be prepared")),

@@ -145,6 +145,15 @@ pub struct Spec {
     pub parent: Option<Uid>,
     /// Whether the owner is asked.
     pub policy: Policy,
+    /// With `OwnerApproval`: whether a server that nobody claimed has to be claimed (and approved) first.
+    #[serde(default)]
+    pub require_claim: bool,
+    /// With `OwnerApproval`: after how long without an answer it is taken all the same. Announced from the start.
+    #[serde(default)]
+    pub escalate_after: Option<Duration>,
+    /// The provider's `always_perform_maintenance`: nobody is asked, whatever the policy.
+    #[serde(default)]
+    pub always_perform: bool,
     /// Why, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
@@ -166,6 +175,29 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// The least that can be asked: hold this server as it is, asking nobody.
+    #[must_use]
+    pub fn new(kind: Kind, server: &str) -> Self {
+        Self {
+            kind,
+            server: server.to_owned(),
+            parent: None,
+            policy: Policy::Enforced,
+            require_claim: false,
+            escalate_after: None,
+            always_perform: false,
+            reason: None,
+            ticket: None,
+            priority: 0,
+            server_power: None,
+            boot: None,
+            complete_when: None,
+            expires_after: None,
+            hold_place_for: Duration::from_mins(15),
+            triggers: BTreeMap::new(),
+        }
+    }
+
     /// A digest of everything that changes what happens to the server. A request that comes back with the same digest
     /// is the same request. What only tells how long somebody waits is left out, so that a run with a longer time limit
     /// finds its place again.
@@ -177,11 +209,27 @@ impl Spec {
         essence.parent = None;
         let text = serde_json::to_vec(&essence).unwrap_or_default();
         let digest = Sha256::digest(&text);
-        digest[..8].iter().fold(String::new(), |mut text, byte| {
+        digest[..16].iter().fold(String::new(), |mut text, byte| {
             use fmt::Write as _;
             let _ = write!(text, "{byte:02x}");
             text
         })
+    }
+
+    /// What it does to a running server, in words: after the server's name. Empty when it only takes it.
+    #[must_use]
+    pub fn effect(&self) -> String {
+        let boots = self.boot.as_ref().map(|boot| {
+            let image = boot.image.as_deref().map(|image| format!(" from {}", shown_url(image))).unwrap_or_default();
+            format!("{}{image}", boot.method.name())
+        });
+        match (boots, self.server_power) {
+            (Some(boots), Some(PowerTarget::On)) => format!("is switched off and boots by {boots}."),
+            (Some(boots), Some(PowerTarget::Off)) => format!("is switched off; its next start is by {boots}."),
+            (Some(boots), None) => format!("keeps its power; its next start is by {boots}."),
+            (None, Some(power)) => format!("is switched {}.", power.to_string().to_lowercase()),
+            (None, None) => String::new(),
+        }
     }
 
     /// One line that lets a person tell two requests apart.
@@ -228,21 +276,7 @@ mod tests {
     use super::*;
 
     fn spec() -> Spec {
-        Spec {
-            kind: Kind::Maintenance,
-            server: "node-1".into(),
-            parent: None,
-            policy: Policy::Enforced,
-            reason: None,
-            ticket: None,
-            priority: 0,
-            server_power: None,
-            boot: None,
-            complete_when: None,
-            expires_after: None,
-            hold_place_for: Duration::from_mins(15),
-            triggers: BTreeMap::new(),
-        }
+        Spec::new(Kind::Maintenance, "node-1")
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    approval::{Consent, consent},
     ids::{Attachment, Generation, Runner, Uid},
     lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
     spec::Kind,
@@ -176,13 +177,29 @@ impl ServerLock {
             slot.acting = Some(uid.clone());
         }
         let record = self.ours(uid, generation)?;
-        let first = matches!(record.phase, Phase::Pending);
+        let first = matches!(record.phase, Phase::Pending).then(|| record.clone());
         record.phase = next;
         record.admitted_at.get_or_insert(now);
-        if first {
-            self.audit_uid(now, uid, "admitted", String::new());
+        if let Some(waited) = first {
+            let detail = self.allowed(&waited, now);
+            self.audit_uid(now, uid, "admitted", detail);
         }
         Ok(())
+    }
+
+    /// Why a waiter may start; an approval of this one maintenance is used up by it.
+    fn allowed(&mut self, waited: &Maintenance, now: Timestamp) -> String {
+        match consent(self, waited, now) {
+            Consent::Given { approval, by, all: true } => format!("approval {approval} of everything, by {by}"),
+            Consent::Given { approval: uid, by, all: false } => {
+                if let Some(approval) = self.ownership.approvals.iter_mut().find(|approval| approval.uid == uid) {
+                    approval.used_by = Some(waited.uid.clone());
+                }
+                format!("approved by {by}")
+            }
+            Consent::Escalated { since } => format!("without an answer of the owner, as announced, since {since}"),
+            Consent::NotNeeded | Consent::Missing(_) => String::new(),
+        }
     }
 
     /// Replaces what is known about a record. Identity, place and attachment stay as they are.

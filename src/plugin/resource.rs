@@ -140,11 +140,13 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let meta = Received::meta(request.provider_meta.as_ref());
         let (proposed, config, meta) = (proposed.decode(diags)?, config.decode(diags)?, meta.decode(diags)?);
         let (state, private) = Resource::plan_create(&self.inner, diags, proposed, config, meta).await?;
-        Some(Planned {
-            state: codec::send(diags, &state)?,
-            private: codec::keep(diags, &private)?,
-            requires_replace: Vec::new(),
-        })
+        let mut private = codec::keep(diags, &private)?;
+        if private.is_empty() {
+            // A replacement (also of a tainted resource, or with -replace) is planned as a creation, and the host hands
+            // what comes out of this to the destroy of the old one: without it the destroy would not know its record.
+            private = request.prior_private.clone();
+        }
+        Some(Planned { state: codec::send(diags, &state)?, private, requires_replace: Vec::new() })
     }
 
     async fn plan_update(

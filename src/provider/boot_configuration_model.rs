@@ -1,7 +1,5 @@
 //! Schema and model of `metal_server_boot_configuration`.
 
-use std::{collections::BTreeMap, time::Duration};
-
 use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, Diagnostics,
@@ -12,7 +10,7 @@ use tf_provider::{
 use crate::maintenance::{
     ids::MaintenanceId,
     machine::BootOverride,
-    spec::{Kind, Policy, Spec},
+    spec::{Kind, Spec},
     state::{Maintenance, Phase},
 };
 
@@ -167,19 +165,10 @@ impl BootConfigurationModel {
             return None;
         }
         Some(Spec {
-            kind: Kind::BootConfiguration,
-            server: given(&self.server)?.to_owned(),
-            parent: None,
-            policy: Policy::Enforced,
             reason: Some(format!("boot configuration {}", given(&self.method)?)),
-            ticket: None,
-            priority: 0,
             server_power,
             boot: Some(boot?),
-            complete_when: None,
-            expires_after: None,
-            hold_place_for: Duration::from_mins(15),
-            triggers: BTreeMap::new(),
+            ..Spec::new(Kind::BootConfiguration, given(&self.server)?)
         })
     }
 

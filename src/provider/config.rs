@@ -62,6 +62,7 @@ pub struct ProviderModel {
     owner: Text,
     run: Text,
     aging: Text,
+    always_perform_maintenance: ValueBool,
     graceful_shutdown_timeout: Text,
     power_timeout: Text,
     image_ca_certificate_file: Text,
@@ -142,6 +143,13 @@ pub(super) fn provider_schema() -> Schema {
                 ),
             ),
             ("run", optional(String, "How this run is called in the queue. Default: the detected CI job.")),
+            (
+                "always_perform_maintenance",
+                optional(
+                    Bool,
+                    "Owners are not asked: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
+                ),
+            ),
             ("aging", optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.")),
             (
                 "graceful_shutdown_timeout",
@@ -196,7 +204,7 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(redfish) => redfish.has_unknown(),
         };
-        redfish || texts.iter().any(|text| text.is_unknown())
+        redfish || self.always_perform_maintenance.is_unknown() || texts.iter().any(|text| text.is_unknown())
     }
 
     /// Checks what is known and turns it into settings' terms.
@@ -240,6 +248,7 @@ impl ProviderModel {
             owner: given(&self.owner).map(str::to_owned),
             run: given(&self.run).map(str::to_owned),
             aging,
+            always_perform_maintenance: self.always_perform_maintenance == Value::Value(true),
             graceful_shutdown_timeout: graceful,
             power_timeout: power,
             image_ca_certificate_file: given(&self.image_ca_certificate_file).map(str::to_owned),

@@ -149,6 +149,32 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
             AttributePath::new("maintenance_id"),
         ),
+        Refusal::Claimed { claim } => (
+            format!("{server} is claimed already"),
+            format!(
+                "{claim} has claimed it as {} since {}. {NOTHING_DONE} A server has one owner; agree with them who it is.",
+                claim.id,
+                shown_time(claim.since)
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::NotClaimed => (
+            format!("Nobody has claimed {server}"),
+            format!(
+                "An approval is the word of the one who claimed the server (metal_server_claim). {NOTHING_DONE} A server \
+                 that nobody claimed is taken without approval."
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::NotTheOwner { claim, asked } => (
+            format!("{server} is claimed by somebody else"),
+            format!(
+                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only the owner \
+                 approves; if you speak for them, set the provider's owner.",
+                claim.id
+            ),
+            AttributePath::new("server"),
+        ),
         Refusal::Gone | Refusal::Fenced { .. } | Refusal::OtherGeneration { .. } | Refusal::WrongPhase(_) => (
             format!("The hold on {server} is no longer ours"),
             format!("{refusal}. Nothing more was done to the server."),

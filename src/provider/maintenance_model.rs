@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
-    value::{Value, ValueList, ValueNumber},
+    value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
 use crate::maintenance::{
@@ -56,6 +56,8 @@ pub(super) struct MaintenanceModel {
     pub(super) namespace: Text,
     pub(super) name: Text,
     pub(super) policy: Text,
+    pub(super) require_claim: ValueBool,
+    pub(super) escalate_after: Text,
     pub(super) reason: Text,
     pub(super) ticket: Text,
     pub(super) priority: ValueNumber,
@@ -87,7 +89,7 @@ const HOLD_PLACE_FOR: &str = "15m";
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn maintenance_schema() -> Schema {
-    use AttributeType::{List, Map, Number, String};
+    use AttributeType::{Bool, List, Map, Number, String};
     let mut all = attributes([
         (
             "server",
@@ -108,7 +110,21 @@ pub(super) fn maintenance_schema() -> Schema {
             "policy",
             required(
                 String,
-                "`Enforced` asks nobody. `OwnerApproval` asks the server's owner first; this version has no approvals yet and refuses it at plan.",
+                "`Enforced` asks nobody. `OwnerApproval` takes a server that somebody claimed (`metal_server_claim`) only with the owner's approval (`metal_maintenance_approval`); a server that nobody claimed needs none. The owner sees both kinds.",
+            ),
+        ),
+        (
+            "require_claim",
+            optional(
+                Bool,
+                "With `OwnerApproval`: a server that nobody claimed is not taken either, but waits until somebody claims it and approves. Default: `false`.",
+            ),
+        ),
+        (
+            "escalate_after",
+            optional(
+                String,
+                "With `OwnerApproval`: when the owner has not answered for so long, for example `\"72h\"`, the server is taken all the same. The owner is told so from the start. Default: never.",
             ),
         ),
         ("reason", optional(String, "Why, for people. Shown wherever the holder is named.")),
@@ -279,14 +295,16 @@ impl MaintenanceModel {
             "Enforced" => Some(Policy::Enforced),
             _ => None,
         });
-        if policy == Some(Policy::OwnerApproval) {
-            bad(
-                diags,
-                path("policy"),
-                "Approvals are not available yet",
-                "This version cannot ask a server's owner, and does not take a server that its owner should have been \
-                 asked for. Agree with the owner and say policy = \"Enforced\".",
-            );
+        let require_claim = self.require_claim == Value::Value(true);
+        let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));
+        if policy == Some(Policy::Enforced) {
+            for (name, given) in [("require_claim", require_claim), ("escalate_after", escalate_after.is_some())] {
+                if given {
+                    let detail =
+                        "With policy = \"Enforced\" nobody is asked. Leave it out, or say policy = \"OwnerApproval\".";
+                    bad(diags, path(name), "Only with OwnerApproval", detail);
+                }
+            }
         }
         if let Value::Value(_) = self.window {
             bad(
@@ -313,10 +331,9 @@ impl MaintenanceModel {
             return None;
         }
         Some(Spec {
-            kind: Kind::Maintenance,
-            server: given(&self.server)?.to_owned(),
-            parent: None,
             policy: policy?,
+            require_claim,
+            escalate_after,
             reason: given(&self.reason).map(str::to_owned),
             ticket: given(&self.ticket).map(str::to_owned),
             priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
@@ -326,6 +343,7 @@ impl MaintenanceModel {
             expires_after,
             hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
             triggers: texts(&self.triggers),
+            ..Spec::new(Kind::Maintenance, given(&self.server)?)
         })
     }
 

@@ -315,6 +315,8 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
         namespace: Value::Value(record.id.namespace().to_owned()),
         name: Value::Value(record.id.name().to_owned()),
         policy: Value::Value(policy.to_string()),
+        require_claim: if record.spec.require_claim { Value::Value(true) } else { Value::Null },
+        escalate_after: known(record.spec.escalate_after.map(shown_duration)),
         reason: known(reason),
         ticket: known(ticket),
         priority: Value::Value(priority),

@@ -1,8 +1,10 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
 
+mod approval_model;
 mod boot;
 mod boot_configuration_model;
 mod cell;
+mod claim_model;
 mod config;
 mod data_source_maintenance_queue;
 mod data_source_server;
@@ -10,7 +12,9 @@ mod diagnostics;
 mod maintenance_model;
 mod maintenance_outcome;
 mod private;
+mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
+mod resource_server_claim;
 mod resource_server_maintenance;
 mod review;
 mod schema;
@@ -115,11 +119,15 @@ impl Provider for MetalProvider {
 
 impl ServedProvider for MetalProvider {
     fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)> {
+        use resource_maintenance_approval::MaintenanceApproval;
         use resource_server_boot_configuration::ServerBootConfiguration;
+        use resource_server_claim::ServerClaim;
         use resource_server_maintenance::ServerMaintenance;
         let cell = || self.cell.clone();
         vec![
             ("metal_server_maintenance", resource(ServerMaintenance { cell: cell() })),
+            ("metal_server_claim", resource(ServerClaim { cell: cell() })),
+            ("metal_maintenance_approval", resource(MaintenanceApproval { cell: cell() })),
             ("metal_server_boot_configuration", resource(ServerBootConfiguration { cell: cell() })),
         ]
     }

@@ -5,15 +5,28 @@ use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
     engine::Engine,
-    maintenance::{ids::Uid, state::Maintenance},
+    maintenance::{
+        ids::{LockKey, Uid},
+        state::Maintenance,
+    },
     plugin::diagnostic,
 };
+
+use super::values::{Text, given};
 
 /// The host keeps it beside the state and shows it to nobody.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Private {
     uid: String,
     store: String,
+}
+
+/// What a state tells of its record by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remembered<'a> {
+    pub(super) id: &'a Text,
+    pub(super) lock_key: &'a Text,
+    pub(super) requested_at: Option<&'a Text>,
 }
 
 impl Private {
@@ -35,6 +48,20 @@ impl Private {
         Uid(self.uid.clone())
     }
 
+    /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted resource (OpenTofu 1.6.2,
+    /// Terraform 1.15.5): there the name tells, if the active record of that name is of this owner, this machine and, where
+    /// the state says it, this run.
+    pub(super) async fn of_destroyed(engine: &Engine, private: &Value<Self>, state: &Remembered<'_>) -> Option<Uid> {
+        if let Some(uid) = Self::uid(private) {
+            return Some(uid);
+        }
+        let record = engine.active(&given(state.id)?.parse().ok()?).await.ok()?;
+        let same = record.owner == engine.owner()
+            && Some(record.lock_key.0.as_str()) == given(state.lock_key)
+            && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()));
+        same.then_some(record.uid)
+    }
+
     /// The error of a state without it.
     pub(super) fn missing(server: &str) -> Diagnostic {
         diagnostic(
@@ -43,6 +70,63 @@ impl Private {
              and import it by namespace/name.",
             AttributePath::root(),
         )
+    }
+}
+
+/// What a claim or an approval remembers: where it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Owned {
+    pub(super) uid: String,
+    pub(super) lock_key: String,
+    pub(super) store: String,
+}
+
+impl Owned {
+    /// Of something kept with a machine.
+    pub(super) fn new(engine: &Engine, key: &LockKey, uid: &Uid) -> Self {
+        Self { uid: uid.0.clone(), lock_key: key.0.clone(), store: engine.store().id().to_owned() }
+    }
+
+    /// The machine.
+    pub(super) fn key(&self) -> LockKey {
+        LockKey(self.lock_key.clone())
+    }
+
+    /// The incarnation.
+    pub(super) fn own_uid(&self) -> Uid {
+        Uid(self.uid.clone())
+    }
+
+    /// What a destroy is about; where the host kept nothing (see [`Private::of_destroyed`]), what the state tells.
+    pub(super) fn of_destroyed(
+        engine: &Engine,
+        private: Value<Self>,
+        uid: Option<Uid>,
+        lock_key: &Text,
+    ) -> Value<Self> {
+        match (&private, uid, given(lock_key)) {
+            (Value::Value(_), ..) => private,
+            (_, Some(uid), Some(key)) => Value::Value(Self::new(engine, &LockKey(key.to_owned()), &uid)),
+            _ => private,
+        }
+    }
+
+    /// What the state remembers, if it is of this store. Otherwise an error says which store it is of.
+    pub(super) fn here(diags: &mut Diagnostics, engine: &Engine, private: &Value<Self>, what: &str) -> Option<Self> {
+        let problem = match private {
+            Value::Value(owned) if owned.store == engine.store().id() => return Some(owned.clone()),
+            Value::Value(owned) => format!(
+                "The state was written with the store {}, this provider uses {} ({}). Nothing was changed.",
+                owned.store,
+                engine.store().id(),
+                engine.store().address()
+            ),
+            _ => "The state does not say where it is kept; perhaps it was edited by hand. Remove the resource from the state \
+                  and create it anew."
+                .to_owned(),
+        };
+        diags.add_error(diagnostic(format!("{what} is in another coordination store"), problem, AttributePath::root()));
+        None
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     cell::Cell,
     diagnostics::{no_longer_ours, of_engine},
     maintenance_outcome::{over_already, released},
-    private::{Private, missing_here},
+    private::{Private, Remembered, missing_here},
     review,
     values::{bad, given, shown_duration, time_limit},
 };
@@ -305,7 +305,8 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let Some(uid) = Private::uid(&private) else {
+        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None };
+        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));
             return None;
         };

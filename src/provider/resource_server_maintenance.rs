@@ -16,7 +16,7 @@ use super::{
     diagnostics::of_engine,
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
-    private::{Private, missing_here},
+    private::{Private, Remembered, missing_here},
     review,
     values::{given, time_limit},
 };
@@ -212,7 +212,8 @@ impl Resource for ServerMaintenance {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let Some(uid) = Private::uid(&private) else {
+        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: Some(&model.requested_at) };
+        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));
             return None;
         };

@@ -5,16 +5,21 @@ use tf_provider::{AttributePath, Diagnostics};
 use crate::{
     engine::Engine,
     maintenance::{
+        approval::{Scope, Standing},
         ids::MaintenanceId,
-        machine::{MachineView, PowerTarget},
+        machine::MachineView,
         prepare::missing_capabilities,
         queue::{self, Ahead},
-        spec::{Spec, shown_url},
+        spec::{Policy, Spec},
     },
     plugin::diagnostic,
+    store::LockView,
 };
 
-use super::{diagnostics::of_machine, values::bad};
+use super::{
+    diagnostics::of_machine,
+    values::{bad, shown_duration},
+};
 
 /// Reviews a hold that is about to be asked for.
 pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>) {
@@ -90,17 +95,21 @@ async fn effects(
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
     let power = now.as_ref().map_or("unknown".to_owned(), |now| now.power.to_string());
-    let will = will_happen(spec);
+    let will = spec.effect();
     if !will.is_empty() {
         lines.push(format!("{} {will}", spec.server));
     }
     lines.push(format!("Now: {power}."));
-    match ahead(engine, spec, id).await {
+    match view(engine, spec).await {
         None => lines.push("Queue: not known, the coordination store or the BMC did not answer.".to_owned()),
-        Some(ahead) if ahead.is_empty() => lines.push("Queue: free.".to_owned()),
-        Some(ahead) => {
+        Some(view) => {
+            lines.extend(owner(engine, spec, id, &view));
+            let ahead = ahead(engine, spec, id, &view);
             let names: Vec<String> = ahead.iter().map(ToString::to_string).collect();
-            lines.push(format!("Queue: {} ahead: {}.", ahead.len(), names.join(", ")));
+            lines.push(match ahead.len() {
+                0 => "Queue: free.".to_owned(),
+                n => format!("Queue: {n} ahead: {}.", names.join(", ")),
+            });
         }
     }
     let summary =
@@ -108,31 +117,57 @@ async fn effects(
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
 }
 
-/// What a wish does to a running server, in words.
-pub(super) fn will_happen(spec: &Spec) -> String {
-    let boots = spec.boot.as_ref().map(|boot| {
-        let image = boot.image.as_deref().map(|image| format!(" from {}", shown_url(image))).unwrap_or_default();
-        format!("{}{image}", boot.method.name())
-    });
-    match (boots, spec.server_power) {
-        (Some(boots), Some(PowerTarget::On)) => format!("is switched off and boots by {boots}."),
-        (Some(boots), Some(PowerTarget::Off)) => format!("is switched off; its next start is by {boots}."),
-        (Some(boots), None) => format!("keeps its power; its next start is by {boots}."),
-        (None, Some(power)) => format!("is switched {}.", power.to_string().to_lowercase()),
-        (None, None) => String::new(),
+/// What the store knows of the server.
+async fn view(engine: &Engine, spec: &Spec) -> Option<LockView> {
+    let key = engine.known_lock_key(&spec.server).await?;
+    engine.store().view(&key).await.ok()
+}
+
+/// Whether the server's owner is asked, and has answered.
+fn owner(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Option<String> {
+    let claim = view.lock.ownership.claim.as_ref();
+    if spec.policy == Policy::Enforced {
+        return claim.map(|claim| format!("Owner: {claim}; is told but not asked (Enforced)."));
     }
+    if engine.always_performs() {
+        let whom = claim.map_or_else(|| "nobody claimed it".to_owned(), ToString::to_string);
+        return Some(format!("Owner: {whom}; is not asked (the provider's always_perform_maintenance)."));
+    }
+    let Some(claim) = claim else {
+        return Some(if spec.require_claim {
+            "Owner: nobody has claimed it, and require_claim waits until somebody does and approves.".to_owned()
+        } else {
+            "Owner: Nobody has claimed it: no approval is needed.".to_owned()
+        });
+    };
+    let digest = engine.as_asked_here(spec).digest();
+    let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
+    let approved = view.lock.ownership.approvals.iter().any(|approval| {
+        approval.used_by.is_none()
+            && approval.in_time(view.now) == Standing::InForce
+            && match &approval.scope {
+                Scope::All => true,
+                Scope::Maintenance { id: about, digest: bound } => Some(about) == id && *bound == digest,
+            }
+    });
+    let mut line = if approved {
+        format!("Owner: {claim} has approved it.")
+    } else {
+        format!("Owner: {claim}, no approval yet for {name} (digest {digest}).")
+    };
+    if !approved && let Some(after) = spec.escalate_after {
+        line.push_str(&format!(" Without an answer it is taken {} after it was asked for.", shown_duration(after)));
+    }
+    Some(line)
 }
 
 /// Who would be before a new wish for this server.
-async fn ahead(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>) -> Option<Vec<Ahead>> {
-    let key = engine.known_lock_key(&spec.server).await?;
-    let view = engine.store().view(&key).await.ok()?;
+fn ahead(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Vec<Ahead> {
     let holder = view.lock.holder().into_iter();
     let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
-    let before: Vec<Ahead> = holder
+    holder
         .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= spec.priority))
         .filter(|entry| Some(&entry.id) != id)
         .map(|entry| queue::describe(&view.lock, entry, &view.leases, view.now))
-        .collect();
-    Some(before)
+        .collect()
 }

@@ -86,6 +86,17 @@ pub(super) fn duration(diags: &mut Diagnostics, value: &Text, path: AttributePat
     }
 }
 
+/// A moment in RFC 3339.
+pub(super) fn moment(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<jiff::Timestamp> {
+    let text = given(value)?;
+    let read = text.parse().ok();
+    if read.is_none() {
+        let detail = format!("{text:?} is no moment. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\".");
+        bad(diags, path, "Not a moment", detail);
+    }
+    read
+}
+
 /// A configured time limit, or its default.
 pub(super) fn time_limit(timeouts: &Value<Timeouts>, pick: impl Fn(&Timeouts) -> &Text, default: Duration) -> Duration {
     match timeouts {

@@ -21,6 +21,8 @@ pub struct Input {
     pub run: Option<String>,
     /// After how long a waiter gains one step of priority.
     pub aging: Option<Duration>,
+    /// Whether owners are not asked.
+    pub always_perform_maintenance: bool,
     /// How long an operating system may take to shut down.
     pub graceful_shutdown_timeout: Option<Duration>,
     /// How long a forced power change may take.

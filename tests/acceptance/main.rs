@@ -21,6 +21,7 @@ mod harness;
 mod hosts;
 mod interrupt;
 mod lost_reply;
+mod metal_maintenance_approval;
 mod metal_maintenance_queue;
 mod metal_server;
 mod metal_server_boot_configuration;

@@ -228,3 +228,21 @@ for_each_host! {
         other.destroy().await.succeeded();
     }
 }
+
+for_each_host! {
+    async fn a_hold_that_is_replaced_is_given_back_and_taken_anew(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        workspace.run(&["apply", "-auto-approve", "-replace=metal_server_maintenance.held"]).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown"]);
+        // A state that is tainted is replaced too, and so is one whose triggers changed.
+        workspace.run(&["taint", "metal_server_maintenance.held"]).await.succeeded();
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\"\n  triggers = { run = \"2\" }"));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 7);
+        workspace.destroy().await.succeeded();
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    }
+}

@@ -2,12 +2,12 @@
 
 #![allow(dead_code)]
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use terraform_provider_metal::maintenance::{
     ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
     lock::Request,
-    spec::{Kind, Policy, Spec},
+    spec::{Kind, Spec},
 };
 
 pub const TTL: Duration = Duration::from_secs(30);
@@ -36,21 +36,7 @@ pub fn id(name: &str) -> MaintenanceId {
 }
 
 pub fn spec() -> Spec {
-    Spec {
-        kind: Kind::Maintenance,
-        server: "node-1".into(),
-        parent: None,
-        policy: Policy::Enforced,
-        reason: None,
-        ticket: None,
-        priority: 0,
-        server_power: None,
-        boot: None,
-        complete_when: None,
-        expires_after: None,
-        hold_place_for: HOLD_PLACE,
-        triggers: BTreeMap::new(),
-    }
+    Spec { hold_place_for: HOLD_PLACE, ..Spec::new(Kind::Maintenance, "node-1") }
 }
 
 /// A request of process `n`; each has its own incarnation.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -25,8 +25,11 @@ use super::{
     trust::{Trusting, show_fingerprint},
 };
 
-/// Requests under way at once on one BMC; more choke small ones.
+/// Requests under way at once on the BMC of one system; more choke small ones.
 const AT_ONCE: usize = 4;
+/// The same on one that stands for many systems (a chassis manager, an aggregator), which is made for it: as many as a
+/// host has resources under way.
+pub(super) const MOST_AT_ONCE: usize = 10;
 /// How often a read is tried again when the connection broke or the BMC asked to wait.
 const READ_TRIES: usize = 3;
 /// The longest wait that a BMC may ask for between two tries of a read.
@@ -64,6 +67,7 @@ pub(super) struct Bmc {
     proven: AtomicBool,
     door: Mutex<()>,
     places: Semaphore,
+    systems: AtomicUsize,
     /// A 401 said that basic authentication is none of the ways in.
     pub(super) no_basic: AtomicBool,
     /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
@@ -92,8 +96,17 @@ impl Bmc {
             proven: AtomicBool::new(false),
             door: Mutex::default(),
             places: Semaphore::new(AT_ONCE),
+            systems: AtomicUsize::new(0),
             no_basic: AtomicBool::new(false),
             down: std::sync::Mutex::default(),
+        }
+    }
+
+    /// One more system is reached through this BMC.
+    pub(super) fn add_system(&self) {
+        let before = self.systems.fetch_add(1, Ordering::Relaxed);
+        if (AT_ONCE..MOST_AT_ONCE).contains(&before) {
+            self.places.add_permits(1);
         }
     }
 

@@ -47,7 +47,8 @@ impl RedfishBackend {
     /// A backend; asks nobody. The error names the server whose settings cannot be used.
     pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
-        let mut bmcs: Vec<(String, SecretString, Arc<Bmc>)> = Vec::new();
+        // By address, account and trust; the few that differ only by password are told apart in the list.
+        let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
         let mut machines = BTreeMap::new();
         for (name, server) in settings.servers {
             let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {
@@ -60,10 +61,9 @@ impl RedfishBackend {
             };
             // One BMC is one address, one account, one way to trust it.
             let identity = format!("{}|{}|{:?}", server.endpoint, server.username, server.trust);
-            let known = bmcs.iter().rev().find(|(known, password, _)| {
-                *known == identity && password.expose_secret() == server.password.expose_secret()
-            });
-            let bmc = if let Some((_, _, bmc)) = known {
+            let same = bmcs.entry(identity).or_default();
+            let known = same.iter().find(|(known, _)| known.expose_secret() == server.password.expose_secret());
+            let bmc = if let Some((_, bmc)) = known {
                 Arc::clone(bmc)
             } else {
                 let bmc = Arc::new(Bmc::new(
@@ -75,12 +75,13 @@ impl RedfishBackend {
                     settings.authentication,
                     Arc::clone(clock),
                 ));
-                bmcs.push((identity, server.password, Arc::clone(&bmc)));
+                same.push((server.password, Arc::clone(&bmc)));
                 bmc
             };
+            bmc.add_system();
             machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key)));
         }
-        Ok(Self { machines, bmcs: bmcs.into_iter().map(|(_, _, bmc)| bmc).collect() })
+        Ok(Self { machines, bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect() })
     }
 }
 

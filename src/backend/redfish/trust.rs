@@ -80,7 +80,7 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
         .connect_timeout(timeout)
         .redirect(Policy::none())
         .retry(reqwest::retry::never())
-        .pool_max_idle_per_host(4)
+        .pool_max_idle_per_host(super::bmc::MOST_AT_ONCE)
         .tcp_keepalive(None)
         .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
     let builder = match trust {

@@ -25,7 +25,14 @@ pub(super) struct Stored {
 }
 
 /// A row of `locks`.
-type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, i64);
+type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64);
+
+/// The columns of a [`LockRow`].
+macro_rules! lock_columns {
+    () => {
+        "lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision"
+    };
+}
 
 /// Always nine digits of fraction, so that text order is time order.
 pub(super) fn time_text(at: Timestamp) -> String {
@@ -54,7 +61,7 @@ pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<M
 }
 
 fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
-    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision) = row;
+    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) = row;
     let mut lock = ServerLock::new(LockKey(key));
     lock.generation = unsigned(generation, faults)?;
     lock.last_ticket = unsigned(last_ticket, faults)?;
@@ -62,6 +69,9 @@ fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<St
         lock.slot = Some(Slot { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
     }
     lock.active = active;
+    if let Some(text) = ownership {
+        lock.ownership = json(&lock.key.0, &text, faults)?;
+    }
     Ok(Stored { revision, lock: Arc::new(lock) })
 }
 
@@ -73,18 +83,15 @@ pub(super) async fn load(
     faults: &Faults,
 ) -> Result<Stored, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    let row: Option<LockRow> = sqlx::query_as(
-        "SELECT lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision FROM locks \
-         WHERE lock_key = ?",
-    )
-    .bind(&key.0)
-    .fetch_optional(&mut *db)
-    .await
-    .map_err(fault)?;
+    let row: Option<LockRow> = sqlx::query_as(concat!("SELECT ", lock_columns!(), " FROM locks WHERE lock_key = ?"))
+        .bind(&key.0)
+        .fetch_optional(&mut *db)
+        .await
+        .map_err(fault)?;
     let Some(row) = row else {
         return Ok(Stored { revision: 0, lock: Arc::new(ServerLock::new(key.clone())) });
     };
-    if let Some(known) = known.filter(|known| known.revision == row.6) {
+    if let Some(known) = known.filter(|known| known.revision == row.7) {
         return Ok(known);
     }
     let rows: Vec<(String, String)> =
@@ -115,7 +122,7 @@ fn leases_of(rows: Vec<(String, String)>, faults: &Faults) -> Result<Leases, Sto
     Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
 }
 
-/// Reads every lock that has an active record, sorted by key, each with its leases.
+/// Reads every lock that has an active record or an owner, sorted by key, each with its leases.
 pub(super) async fn load_all(
     db: &mut SqliteConnection,
     faults: &Faults,
@@ -130,10 +137,12 @@ pub(super) async fn load_all(
     for (key, uid, body) in records {
         active.entry(key).or_default().push(record((uid, body), faults)?);
     }
-    let locks: Vec<LockRow> = sqlx::query_as(
-        "SELECT lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision FROM locks \
-         WHERE lock_key IN (SELECT lock_key FROM maintenances WHERE active = 1) ORDER BY lock_key",
-    )
+    let locks: Vec<LockRow> = sqlx::query_as(concat!(
+        "SELECT ",
+        lock_columns!(),
+        " FROM locks WHERE ownership IS NOT NULL OR lock_key IN (SELECT lock_key FROM maintenances WHERE active = 1) \
+         ORDER BY lock_key",
+    ))
     .fetch_all(&mut *db)
     .await
     .map_err(fault)?;
@@ -195,12 +204,14 @@ pub(super) async fn save(
 
 async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
+    let ownership = if lock.ownership.is_empty() { None } else { Some(serde_json::to_string(&lock.ownership)) };
+    let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
     sqlx::query_scalar(
-        "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, revision) \
-         VALUES (?, ?, ?, ?, ?, ?, (SELECT coalesce(max(revision), 0) + 1 FROM locks)) \
+        "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(revision), 0) + 1 FROM locks)) \
          ON CONFLICT (lock_key) DO UPDATE SET generation = excluded.generation, last_ticket = excluded.last_ticket, \
          slot_uid = excluded.slot_uid, slot_since = excluded.slot_since, slot_acting = excluded.slot_acting, \
-         revision = excluded.revision RETURNING revision",
+         ownership = excluded.ownership, revision = excluded.revision RETURNING revision",
     )
     .bind(&lock.key.0)
     .bind(signed(lock.generation, faults)?)
@@ -208,6 +219,7 @@ async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults
     .bind(slot.map(|slot| slot.uid.0.as_str()))
     .bind(slot.map(|slot| time_text(slot.since)))
     .bind(slot.and_then(|slot| slot.acting.as_ref()).map(|uid| uid.0.as_str()))
+    .bind(ownership)
     .fetch_one(db)
     .await
     .map_err(|error| faults.sqlx(&error))

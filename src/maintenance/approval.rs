@@ -1,0 +1,322 @@
+//! Who is asked before a server is taken, and what the answer is.
+//!
+//! An owner's [`Claim`] says that a server is in use. A maintenance with [`Policy::OwnerApproval`] takes a claimed server
+//! only with the owner's [`Approval`]: of this one maintenance as it was specified, or of everything asked of the claim.
+//! Approvals count at the start only: one that is withdrawn later changes nothing about a hold.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{MaintenanceId, Uid},
+    lock::ServerLock,
+    queue::shown_time,
+    spec::Policy,
+    state::{Maintenance, Phase},
+};
+
+/// An owner's hold on a server: it is in use, and whoever needs it asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// This incarnation.
+    pub uid: Uid,
+    /// Its name.
+    pub id: MaintenanceId,
+    /// Whose server it is: approvals come from a provider configuration with this `owner`.
+    pub owner: String,
+    /// Where the owner is reached, for people.
+    pub contact: Option<String>,
+    /// The server's name in the owner's configuration.
+    pub server: String,
+    /// Since when, on the store's clock.
+    pub since: Timestamp,
+    /// Who claimed it, for people.
+    pub by: String,
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.owner)?;
+        match &self.contact {
+            Some(contact) => write!(f, " (contact: {contact})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an approval allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// One maintenance, exactly as it was specified when it was approved.
+    Maintenance {
+        /// Its name.
+        id: MaintenanceId,
+        /// The digest of its specification.
+        digest: String,
+    },
+    /// Everything asked of the claim.
+    All,
+}
+
+/// An owner's yes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// This incarnation.
+    pub uid: Uid,
+    /// What it allows.
+    pub scope: Scope,
+    /// From when on it counts.
+    pub not_before: Option<Timestamp>,
+    /// Until when it counts.
+    pub expires: Option<Timestamp>,
+    /// When it was given, on the store's clock.
+    pub at: Timestamp,
+    /// Who gave it, for people.
+    pub by: String,
+    /// The incarnation that started with it. An approval of one maintenance is for one run.
+    #[serde(default)]
+    pub used_by: Option<Uid>,
+}
+
+impl Approval {
+    /// Whether it is about this maintenance, whatever its specification is now.
+    #[must_use]
+    pub fn concerns(&self, record: &Maintenance) -> bool {
+        match &self.scope {
+            Scope::Maintenance { id, .. } => *id == record.id,
+            Scope::All => true,
+        }
+    }
+
+    /// How it stands towards a request that it concerns.
+    #[must_use]
+    pub fn standing(&self, record: &Maintenance, now: Timestamp) -> Standing {
+        if self.used_by.as_ref().is_some_and(|uid| *uid != record.uid) {
+            return Standing::Used;
+        }
+        match &self.scope {
+            Scope::Maintenance { digest, .. } if *digest != record.digest => return Standing::Void,
+            _ => {}
+        }
+        self.in_time(now)
+    }
+
+    /// How it stands as far as only the time decides.
+    #[must_use]
+    pub fn in_time(&self, now: Timestamp) -> Standing {
+        match (self.not_before, self.expires) {
+            (_, Some(expires)) if expires <= now => Standing::Expired(expires),
+            (Some(from), _) if from > now => Standing::NotBefore(from),
+            _ => Standing::InForce,
+        }
+    }
+}
+
+/// How an approval stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It counts.
+    InForce,
+    /// It counts from this moment on.
+    NotBefore(Timestamp),
+    /// Its time is over.
+    Expired(Timestamp),
+    /// What is asked was changed after it was approved.
+    Void,
+    /// It was for an earlier run of the same name.
+    Used,
+}
+
+/// Whether the owner's word allows a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consent {
+    /// Nobody has to be asked: the policy says so, or nobody claimed the server.
+    NotNeeded,
+    /// The owner said yes.
+    Given {
+        /// Which approval.
+        approval: Uid,
+        /// Who, for people.
+        by: String,
+        /// Whether by an approval of everything.
+        all: bool,
+    },
+    /// Nobody answered in time, as was announced from the start.
+    Escalated {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Not yet.
+    Missing(Box<Missing>),
+}
+
+impl Consent {
+    /// Whether the maintenance may start as far as the owner is concerned.
+    #[must_use]
+    pub fn allows(&self) -> bool {
+        !matches!(self, Self::Missing(_))
+    }
+}
+
+/// Whose word is missing, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The maintenance that asks.
+    pub id: MaintenanceId,
+    /// The claim whose owner is asked; `None`: nobody claimed the server, and the request insists on a claim.
+    pub claim: Option<Claim>,
+    /// What is known of an answer.
+    pub answer: Option<Standing>,
+    /// When it is taken without an answer.
+    pub escalates_at: Option<Timestamp>,
+}
+
+impl Missing {
+    /// In a few words.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match (&self.claim, self.answer) {
+            (None, _) => "a claim on the server".to_owned(),
+            (Some(_), Some(Standing::NotBefore(from))) => format!("its approval to count at {}", shown_time(from)),
+            (Some(claim), _) => format!("approval by {}", claim.owner),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.claim {
+            None => write!(f, "waiting until somebody claims the server and approves {} (require_claim)", self.id)?,
+            Some(claim) => match self.answer {
+                Some(Standing::NotBefore(from)) => {
+                    write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
+                }
+                answer => {
+                    write!(f, "waiting for approval by {claim}: terraform-provider-metal approve {}", self.id)?;
+                    match answer {
+                        Some(Standing::Void) => write!(f, " (what was approved was changed since)")?,
+                        Some(Standing::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,
+                        Some(Standing::Used) => write!(f, " (the approval there is was for an earlier run)")?,
+                        _ => {}
+                    }
+                }
+            },
+        }
+        match self.escalates_at {
+            Some(at) => write!(f, "; taken without an answer from {} on", shown_time(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// When a request is taken although nobody answered, if it says so.
+#[must_use]
+pub fn escalates_at(record: &Maintenance) -> Option<Timestamp> {
+    let after = SignedDuration::try_from(record.spec.escalate_after?).ok()?;
+    record.requested_at.checked_add(after).ok()
+}
+
+/// Whether the owner's word allows this maintenance to start now.
+#[must_use]
+pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Consent {
+    if record.spec.policy == Policy::Enforced || record.spec.always_perform {
+        return Consent::NotNeeded;
+    }
+    let claim = lock.ownership.claim.as_ref();
+    if claim.is_none() && !record.spec.require_claim {
+        return Consent::NotNeeded;
+    }
+    let concerning = || lock.ownership.approvals.iter().filter(|approval| approval.concerns(record));
+    let standing = |approval: &Approval| approval.standing(record, now);
+    if claim.is_some()
+        && let Some(approval) = concerning().find(|approval| standing(approval) == Standing::InForce)
+    {
+        return Consent::Given {
+            approval: approval.uid.clone(),
+            by: approval.by.clone(),
+            all: approval.scope == Scope::All,
+        };
+    }
+    let escalates_at = escalates_at(record);
+    if let Some(since) = escalates_at.filter(|at| *at <= now) {
+        return Consent::Escalated { since };
+    }
+    // Of several answers, the one that comes nearest to a yes is told.
+    let answer = concerning().map(standing).min_by_key(|standing| match standing {
+        Standing::InForce | Standing::NotBefore(_) => 0,
+        Standing::Void => 1,
+        Standing::Expired(_) => 2,
+        Standing::Used => 3,
+    });
+    Consent::Missing(Box::new(Missing { id: record.id.clone(), claim: claim.cloned(), answer, escalates_at }))
+}
+
+/// When the answer of [`consent`] may change although nobody says anything: an approval begins to count or expires, or
+/// the request escalates.
+#[must_use]
+pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
+    let approvals = lock.ownership.approvals.iter().filter(|approval| approval.concerns(record));
+    let times = approvals.flat_map(|approval| [approval.not_before, approval.expires]).flatten();
+    times.chain(escalates_at(record)).filter(|at| *at > now).min()
+}
+
+/// What is asked of the owner of a server: one request that has not started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// The maintenance.
+    pub id: MaintenanceId,
+    /// Whether the owner is asked or only told.
+    pub policy: Policy,
+    /// Who asks.
+    pub by: String,
+    /// Since when.
+    pub requested_at: Timestamp,
+    /// Why.
+    pub reason: Option<String>,
+    /// Where it is discussed.
+    pub ticket: Option<String>,
+    /// Its priority.
+    pub priority: i64,
+    /// The digest of what is asked; an approval is bound to it.
+    pub digest: String,
+    /// Whether it may start as far as the owner is concerned.
+    pub allowed: bool,
+    /// When it is taken without an answer.
+    pub escalates_at: Option<Timestamp>,
+    /// What happens to the server, in words.
+    pub effect: String,
+    /// When it may start, in words; `None`: at any time.
+    pub window: Option<String>,
+}
+
+/// What is asked for a server and has not started, in the order in which it was asked.
+#[must_use]
+pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
+    let mut waiting: Vec<&Maintenance> = lock.active.iter().filter(|record| asks_owner(record)).collect();
+    waiting.sort_by_key(|record| record.ticket_number);
+    let asked = waiting.into_iter().map(|record| {
+        let consent = consent(lock, record, now);
+        Asked {
+            id: record.id.clone(),
+            policy: record.spec.policy,
+            by: record.requester.to_string(),
+            requested_at: record.requested_at,
+            reason: record.spec.reason.clone(),
+            ticket: record.spec.ticket.clone(),
+            priority: record.spec.priority,
+            digest: record.digest.clone(),
+            allowed: consent.allows(),
+            escalates_at: if consent.allows() { None } else { escalates_at(record) },
+            effect: record.spec.effect(),
+            window: None,
+        }
+    });
+    asked.collect()
+}
+
+fn asks_owner(record: &Maintenance) -> bool {
+    matches!(record.phase, Phase::Pending) && record.spec.parent.is_none()
+}

@@ -1,0 +1,113 @@
+//! Claims and approvals of one server, and the ways in which they change.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    approval::{Approval, Claim, Scope},
+    ids::{MaintenanceId, Uid},
+    lock::{AuditEvent, Refusal, ServerLock},
+};
+
+/// Who owns a server, and what that owner allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// The claim, if the server is in use.
+    pub claim: Option<Claim>,
+    /// The owner's approvals. They end with the claim.
+    pub approvals: Vec<Approval>,
+}
+
+impl Ownership {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claim.is_none() && self.approvals.is_empty()
+    }
+
+    /// One approval.
+    #[must_use]
+    pub fn approval(&self, uid: &Uid) -> Option<&Approval> {
+        self.approvals.iter().find(|approval| approval.uid == *uid)
+    }
+}
+
+impl ServerLock {
+    fn note(&mut self, now: Timestamp, id: &MaintenanceId, uid: &Uid, by: &str, what: &str, detail: String) {
+        let generation = self.generation;
+        self.events.push(AuditEvent {
+            at: now,
+            id: id.clone(),
+            uid: uid.clone(),
+            generation,
+            by: by.to_owned(),
+            what: what.to_owned(),
+            detail,
+        });
+    }
+
+    /// Claims the server, or brings a claim of the same name and owner up to date. Returns the incarnation in force.
+    pub fn claim(&mut self, claim: Claim, now: Timestamp) -> Result<Uid, Refusal> {
+        if let Some(found) = &self.ownership.claim {
+            if found.id != claim.id || found.owner != claim.owner {
+                return Err(Refusal::Claimed { claim: Box::new(found.clone()) });
+            }
+            let kept = Claim { uid: found.uid.clone(), since: found.since, ..claim };
+            let uid = kept.uid.clone();
+            self.ownership.claim = Some(kept);
+            return Ok(uid);
+        }
+        let uid = claim.uid.clone();
+        self.note(now, &claim.id, &claim.uid, &claim.by, "claimed", format!("for {claim}"));
+        self.ownership.claim = Some(claim);
+        Ok(uid)
+    }
+
+    /// Gives a claim up; its approvals end with it. `false` when it is not in force (any more).
+    pub fn unclaim(&mut self, uid: &Uid, by: &str, now: Timestamp) -> bool {
+        let Some(claim) = self.ownership.claim.take_if(|claim| claim.uid == *uid) else { return false };
+        self.ownership.approvals.clear();
+        self.note(now, &claim.id, uid, by, "unclaimed", String::new());
+        true
+    }
+
+    /// Gives an approval. `owner` is whose word it is: only the claim's owner can give it.
+    ///
+    /// An approval of the same scope is replaced: two would say the same.
+    pub fn approve(&mut self, approval: Approval, owner: &str, now: Timestamp) -> Result<(), Refusal> {
+        let claim = self.ownership.claim.clone().ok_or(Refusal::NotClaimed)?;
+        if claim.owner != owner {
+            return Err(Refusal::NotTheOwner { claim: Box::new(claim), asked: owner.to_owned() });
+        }
+        let (about, detail) = match &approval.scope {
+            Scope::Maintenance { id, digest } => (id.clone(), format!("as specified by {digest}")),
+            Scope::All => (claim.id.clone(), "everything that is asked of the claim".to_owned()),
+        };
+        self.note(now, &about, &approval.uid, &approval.by, "approved", detail);
+        self.ownership.approvals.retain(|other| other.uid != approval.uid && !same_scope(other, &approval));
+        self.ownership.approvals.push(approval);
+        Ok(())
+    }
+
+    /// Takes an approval back. What has started goes on. `false` when it was not there.
+    pub fn withdraw_approval(&mut self, uid: &Uid, by: &str, now: Timestamp) -> bool {
+        let Some(at) = self.ownership.approvals.iter().position(|approval| approval.uid == *uid) else { return false };
+        let approval = self.ownership.approvals.remove(at);
+        let about = match (&approval.scope, &self.ownership.claim) {
+            (Scope::Maintenance { id, .. }, _) => id.clone(),
+            (Scope::All, Some(claim)) => claim.id.clone(),
+            (Scope::All, None) => return true,
+        };
+        self.note(now, &about, uid, by, "approval withdrawn", String::new());
+        true
+    }
+}
+
+/// Approvals of one name replace each other whatever they were bound to.
+fn same_scope(one: &Approval, other: &Approval) -> bool {
+    match (&one.scope, &other.scope) {
+        (Scope::All, Scope::All) => true,
+        (Scope::Maintenance { id: one, .. }, Scope::Maintenance { id: other, .. }) => one == other,
+        _ => false,
+    }
+}

@@ -1,0 +1,213 @@
+//! Schema and model of `metal_server_claim`, and what its owner is told.
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::{
+    engine::ClaimWish,
+    maintenance::{
+        approval::{self, Asked, Claim},
+        ids::{MaintenanceId, check_name},
+        queue::shown_time,
+        spec::Policy,
+    },
+    plugin::diagnostic,
+    store::LockView,
+};
+
+use super::{
+    schema::{attributes, computed, optional, required, schema},
+    values::{Text, bad, given, known, not_empty},
+};
+
+/// One request of `pending`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AskedModel {
+    maintenance: Text,
+    policy: Text,
+    reason: Text,
+    ticket: Text,
+    priority: ValueNumber,
+    window: Text,
+    effect: Text,
+    requested_by: Text,
+    requested_at: Text,
+    digest: Text,
+    approved: ValueBool,
+    escalates_at: Text,
+}
+
+/// A `metal_server_claim` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ClaimModel {
+    pub(super) id: Text,
+    pub(super) server: Text,
+    pub(super) namespace: Text,
+    pub(super) name: Text,
+    pub(super) owner: Text,
+    pub(super) contact: Text,
+    pub(super) claimed_at: Text,
+    pub(super) lock_key: Text,
+    pub(super) maintenance_needed: ValueBool,
+    pub(super) pending: ValueList<AskedModel>,
+}
+
+/// The schema.
+pub(super) fn claim_schema() -> Schema {
+    use AttributeType::{AttributeList, Bool, Number, String};
+    let asked = attributes([
+        ("maintenance", computed(String, "`namespace/name` of the maintenance.")),
+        ("policy", computed(String, "`OwnerApproval`: you are asked. `Enforced`: you are told.")),
+        ("reason", computed(String, "Why.")),
+        ("ticket", computed(String, "Where it is discussed.")),
+        ("priority", computed(Number, "Its priority in the queue.")),
+        ("window", computed(String, "When it may start; null: at any time.")),
+        ("effect", computed(String, "What happens to the server, in words; empty when it is only taken.")),
+        ("requested_by", computed(String, "Who asks.")),
+        ("requested_at", computed(String, "Since when (RFC 3339, UTC).")),
+        (
+            "digest",
+            computed(
+                String,
+                "Digest of what is asked. An approval is bound to it: when the request changes, it is void.",
+            ),
+        ),
+        ("approved", computed(Bool, "Whether it may start as far as you are concerned.")),
+        ("escalates_at", computed(String, "When it is taken without an answer (RFC 3339, UTC).")),
+    ]);
+    schema(
+        "Says that a server is in use and whose it is. A maintenance with `policy = \"OwnerApproval\"` then starts only \
+         with the owner's approval. Touches no server.",
+        attributes([
+            ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
+            ("namespace", required(String, "First part of the claim's name. Changing it replaces.")),
+            ("name", required(String, "Second part of that name. Changing it replaces.")),
+            (
+                "contact",
+                optional(String, "Where the owner is reached, for people: shown wherever an approval is missing."),
+            ),
+            ("id", computed(String, "`namespace/name`.")),
+            ("owner", computed(String, "Whose server it is: the provider's `owner`. Approvals need the same.")),
+            ("claimed_at", computed(String, "Since when (RFC 3339, UTC).")),
+            ("lock_key", computed(String, "The server's hardware identity, with which the claim is kept.")),
+            (
+                "maintenance_needed",
+                computed(Bool, "Whether somebody asks for the server. A refresh that finds so also warns."),
+            ),
+            ("pending", computed(AttributeList(asked), "What is asked and has not started, the oldest first.")),
+        ]),
+    )
+}
+
+impl ClaimModel {
+    pub(super) fn check(&self, diags: &mut Diagnostics) {
+        for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
+            if let Some(text) = given(value)
+                && let Err(problem) = check_name(text)
+            {
+                bad(diags, AttributePath::new(name), "Not a usable name", format!("{text:?}: it {problem}."));
+            }
+        }
+        for (name, value) in [("server", &self.server), ("contact", &self.contact)] {
+            not_empty(diags, value, AttributePath::new(name));
+        }
+    }
+
+    pub(super) fn name_id(&self) -> Option<MaintenanceId> {
+        MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    pub(super) fn wish(&self) -> Option<ClaimWish> {
+        Some(ClaimWish {
+            id: self.name_id()?,
+            server: given(&self.server)?.to_owned(),
+            contact: given(&self.contact).map(str::to_owned),
+        })
+    }
+
+    pub(super) fn show(&mut self, claim: &Claim, view: &LockView) {
+        self.id = Value::Value(claim.id.to_string());
+        self.owner = Value::Value(claim.owner.clone());
+        self.claimed_at = Value::Value(claim.since.to_string());
+        self.lock_key = Value::Value(view.lock.key.0.clone());
+        let asked = approval::asked(&view.lock, view.now);
+        self.maintenance_needed = Value::Value(!asked.is_empty());
+        self.pending = Value::Value(asked.into_iter().map(AskedModel::from).collect());
+    }
+
+    pub(super) fn unknown_outputs(&mut self) {
+        for text in [&mut self.id, &mut self.owner, &mut self.claimed_at, &mut self.lock_key] {
+            *text = Value::Unknown;
+        }
+        self.maintenance_needed = Value::Unknown;
+        self.pending = Value::Unknown;
+    }
+}
+
+impl From<Asked> for AskedModel {
+    fn from(asked: Asked) -> Self {
+        Self {
+            maintenance: Value::Value(asked.id.to_string()),
+            policy: Value::Value(asked.policy.to_string()),
+            reason: known(asked.reason),
+            ticket: known(asked.ticket),
+            priority: Value::Value(asked.priority),
+            window: known(asked.window),
+            effect: Value::Value(asked.effect),
+            requested_by: Value::Value(asked.by),
+            requested_at: Value::Value(asked.requested_at.to_string()),
+            digest: Value::Value(asked.digest),
+            approved: Value::Value(asked.allowed),
+            escalates_at: known(asked.escalates_at.map(|at| at.to_string())),
+        }
+    }
+}
+
+/// Tells the owner what is asked; an answer may be needed.
+pub(super) fn tell(diags: &mut Diagnostics, claim: &Claim, view: &LockView) {
+    let asked = approval::asked(&view.lock, view.now);
+    if asked.is_empty() {
+        return;
+    }
+    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked))).collect();
+    diags.add_warning(diagnostic(
+        "Maintenance is asked for on servers that you own",
+        format!("{}:\n{}", claim.server, lines.join("\n")),
+        AttributePath::root(),
+    ));
+}
+
+fn line(asked: &Asked) -> String {
+    let mut text = asked.id.to_string();
+    if let Some(reason) = &asked.reason {
+        text.push_str(&format!(" ({reason})"));
+    }
+    if let Some(ticket) = &asked.ticket {
+        text.push_str(&format!(", {ticket}"));
+    }
+    text.push_str(&format!(", asked by {} at {}", asked.by, shown_time(asked.requested_at)));
+    if !asked.effect.is_empty() {
+        text.push_str(&format!("; the server {}", asked.effect.trim_end_matches('.')));
+    }
+    if let Some(window) = &asked.window {
+        text.push_str(&format!("; starts only in {window}"));
+    }
+    match (asked.policy, asked.allowed) {
+        (Policy::Enforced, _) => text.push_str(". It needs no approval (Enforced)."),
+        (Policy::OwnerApproval, true) => text.push_str(". It is approved."),
+        (Policy::OwnerApproval, false) => text.push_str(&format!(
+            ". It waits for your approval: metal_maintenance_approval with maintenance = {:?}, or terraform-provider-metal \
+             approve {}.",
+            asked.id.to_string(),
+            asked.id
+        )),
+    }
+    if let Some(at) = asked.escalates_at {
+        text.push_str(&format!(" Without an answer it is taken from {} on.", shown_time(at)));
+    }
+    text
+}

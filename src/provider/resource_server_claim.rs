@@ -1,0 +1,288 @@
+//! `metal_server_claim`: says that a server is in use, so that whoever needs it asks.
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
+
+use crate::{
+    engine::Engine,
+    maintenance::{approval, ids::LockKey},
+    plugin::{ResourceExt, diagnostic},
+};
+
+use super::{
+    cell::Cell,
+    claim_model::{ClaimModel, claim_schema, tell},
+    diagnostics::of_engine,
+    private::Owned,
+    values::{given, known},
+};
+
+/// The resource type.
+#[derive(Debug)]
+pub(super) struct ServerClaim {
+    pub(super) cell: Cell,
+}
+
+#[async_trait]
+impl Resource for ServerClaim {
+    type State<'a> = Value<ClaimModel>;
+    type PrivateState<'a> = Value<Owned>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(claim_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            model.check(diags);
+        }
+        Some(())
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = config else { return None };
+        model.check(diags);
+        model.unknown_outputs();
+        if let Some(id) = model.name_id() {
+            model.id = Value::Value(id.to_string());
+        }
+        Some((Value::Value(model), Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
+        let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        config.check(diags);
+        let mut replaced = Vec::new();
+        for (name, now, before) in [
+            ("server", &config.server, &prior.server),
+            ("namespace", &config.namespace, &prior.namespace),
+            ("name", &config.name, &prior.name),
+        ] {
+            if now != before {
+                replaced.push(AttributePath::new(name));
+            }
+        }
+        let mut model = ClaimModel {
+            server: config.server,
+            namespace: config.namespace,
+            name: config.name,
+            contact: config.contact,
+            ..prior
+        };
+        if !replaced.is_empty() {
+            model.unknown_outputs();
+        }
+        Some((Value::Value(model), private, replaced))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::PrivateState<'a>> {
+        let (Value::Value(prior), Value::Value(owned)) = (&prior, &private) else { return Some(private) };
+        if let Some(engine) = self.cell.engine_if_ready()
+            && let Ok(view) = engine.view(&owned.key()).await
+        {
+            let waiting: Vec<String> = approval::asked(&view.lock, view.now)
+                .into_iter()
+                .filter(|asked| !asked.allowed)
+                .map(|asked| asked.id.to_string())
+                .collect();
+            if !waiting.is_empty() {
+                diags.add_warning(diagnostic(
+                    "Maintenance that waits for approval starts when a claim goes",
+                    format!(
+                        "{}: {} would need no approval any more.",
+                        given(&prior.server).unwrap_or_default(),
+                        waiting.join(", ")
+                    ),
+                    AttributePath::root(),
+                ));
+            }
+        }
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        planned: Self::State<'a>,
+        _config: Self::State<'a>,
+        _private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(model) = planned else { return None };
+        let engine = self.cell.engine(diags)?;
+        self.bring(diags, &engine, model).await
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        planned: Self::State<'a>,
+        _config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(model) = planned else { return None };
+        let engine = self.cell.engine(diags)?;
+        let planned = (model.maintenance_needed, model.pending.clone());
+        match self.bring(diags, &engine, model).await {
+            // Planned values must come true; what changed meanwhile is found by the next refresh.
+            Some((Value::Value(mut model), private)) => {
+                (model.maintenance_needed, model.pending) = planned;
+                Some((Value::Value(model), private))
+            }
+            _ => Some((prior, private)),
+        }
+    }
+
+    async fn destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<()> {
+        let Value::Value(model) = prior else { return Some(()) };
+        let engine = self.cell.engine(diags)?;
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let private = match given(&model.lock_key).map(|key| LockKey(key.to_owned())) {
+            Some(key) if private.is_null() => {
+                let view = engine.view(&key).await.ok();
+                let claim = view.and_then(|view| view.lock.ownership.claim.clone());
+                let same = claim.filter(|claim| Some(claim.since.to_string().as_str()) == given(&model.claimed_at));
+                Owned::of_destroyed(&engine, private, same.map(|claim| claim.uid), &model.lock_key)
+            }
+            _ => private,
+        };
+        let owned = Owned::here(diags, &engine, &private, &format!("The claim on {server}"))?;
+        match engine.unclaim(&owned.key(), &owned.own_uid()).await {
+            Ok(_) => Some(()),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
+        let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(owned) = Owned::here(diags, &engine, &private, &format!("The claim on {server}")) else {
+            return Some((Value::Value(model), private));
+        };
+        let view = match engine.view(&owned.key()).await {
+            Ok(view) => view,
+            Err(error) => {
+                diags.add_warning(diagnostic(
+                    "The coordination store did not answer",
+                    format!("{server}: {error}. Its last known values are kept."),
+                    AttributePath::root(),
+                ));
+                return Some((Value::Value(model), private));
+            }
+        };
+        let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid()) else {
+            return Some((Value::Null, private));
+        };
+        tell(diags, claim, &view);
+        model.contact = known(claim.contact.clone());
+        model.show(claim, &view);
+        Some((Value::Value(model), private))
+    }
+
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        id: String,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let engine = self.cell.engine(diags)?;
+        let views = match engine.views().await {
+            Ok(views) => views,
+            Err(error) => {
+                diags.add_error(of_engine(&id, &error));
+                return None;
+            }
+        };
+        for view in &views {
+            let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.id.to_string() == id) else {
+                continue;
+            };
+            let mut model = ClaimModel {
+                server: Value::Value(claim.server.clone()),
+                namespace: Value::Value(claim.id.namespace().to_owned()),
+                name: Value::Value(claim.id.name().to_owned()),
+                contact: known(claim.contact.clone()),
+                ..ClaimModel::default()
+            };
+            model.show(claim, view);
+            return Some((Value::Value(model), Value::Value(Owned::new(&engine, &view.lock.key, &claim.uid))));
+        }
+        diags.add_error(diagnostic(
+            format!("No claim is called {id}"),
+            format!("{} knows none of that name (NAMESPACE/NAME).", engine.store().address()),
+            AttributePath::root(),
+        ));
+        None
+    }
+}
+
+impl ResourceExt for ServerClaim {
+    fn is_gone(&self, state: &Self::State<'_>) -> bool {
+        state.is_null()
+    }
+}
+
+impl ServerClaim {
+    /// Makes the claim as configured and shows it.
+    async fn bring(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        mut model: ClaimModel,
+    ) -> Option<(Value<ClaimModel>, Value<Owned>)> {
+        let wish = model.wish()?;
+        let claimed = async {
+            let (key, claim) = engine.claim(&wish).await?;
+            let view = engine.view(&key).await?;
+            Ok((key, claim, view))
+        };
+        match claimed.await {
+            Ok((key, claim, view)) => {
+                model.show(&claim, &view);
+                Some((Value::Value(model), Value::Value(Owned::new(engine, &key, &claim.uid))))
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&wish.server, &error));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `metal_server_claim` and `metal_maintenance_approval`: an owner is asked, sees it, and answers.
+
+use serde_json::json;
+
+use crate::support::{
+    host::Host,
+    simulator::{Fleet, SOON},
+    workspace::Workspace,
+};
+
+const CLAIM: &str = "metal_server_claim.db";
+const APPROVAL: &str = "metal_maintenance_approval.yes";
+
+/// The owner's side: a claim, and more.
+fn owner(fleet: &Fleet, workspace: &Workspace, more: &str) {
+    let body = format!(
+        r##"
+resource "metal_server_claim" "db" {{
+  server    = "node1"
+  namespace = "db"
+  name      = "primary"
+  contact   = "#db-oncall"
+}}
+{more}
+"##
+    );
+    fleet.configure_with(workspace, "owner = \"team-db\"", &body);
+}
+
+fn approval(more: &str) -> String {
+    format!(
+        "resource \"metal_maintenance_approval\" \"yes\" {{\n  server = metal_server_claim.db.server\n  {more}\n}}\n"
+    )
+}
+
+/// The side that asks: a maintenance of node1.
+fn asker(fleet: &Fleet, workspace: &Workspace, more: &str) {
+    let body = format!(
+        "resource \"metal_server_maintenance\" \"held\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \"bios\"\n  \
+         policy = \"OwnerApproval\"\n  {more}\n}}\n"
+    );
+    fleet.configure_with(workspace, "owner = \"team-ops\"", &body);
+}
+
+async fn sides(host: Host) -> (Fleet, Workspace, Workspace) {
+    let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
+    let theirs = ours.beside();
+    owner(&fleet, &theirs, "");
+    theirs.apply().await.succeeded();
+    (fleet, ours, theirs)
+}
+
+for_each_host! {
+    async fn asked_seen_approved_and_started(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        asker(&fleet, &ours, "reason = \"BIOS 2.19\"\n  server_power = \"Off\"");
+        let waiting = ours.start_apply();
+        let line = waiting.until_it_logs("waiting for approval", SOON).await;
+        assert!(line.contains("by team-db (contact: #db-oncall)"), "{line}");
+        assert!(line.contains("terraform-provider-metal approve ops/bios"), "{line}");
+        ours.metal(&["queue"]).await.succeeded().says("approval by team-db");
+
+        let plan = theirs.try_plan().await.succeeded();
+        plan.says("Maintenance is asked for on servers that you own").says("BIOS 2.19").says("is switched off");
+        owner(&fleet, &theirs, &approval("maintenance = \"ops/bios\""));
+        theirs.try_plan().await.succeeded().says("Maintenance will be approved").says("BIOS 2.19");
+        theirs.apply().await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
+
+        theirs.refresh().await.succeeded();
+        let claim = theirs.resource(CLAIM).await.unwrap();
+        assert_eq!((&claim["maintenance_needed"], &claim["pending"]), (&json!(false), &json!([])));
+        assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "Used");
+        assert!(theirs.plan().await.changes().is_empty(), "an approval that was used is no drift");
+
+        // What has started goes on without it.
+        owner(&fleet, &theirs, "");
+        theirs.apply().await.succeeded();
+        assert!(ours.plan().await.changes().is_empty());
+        assert_eq!(ours.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
+        ours.metal(&["show", "ops/bios"]).await.succeeded().says("approved by team-db");
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn an_approval_of_everything_counts_before_anybody_asks(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        owner(&fleet, &theirs, &approval("all = true"));
+        theirs.apply().await.succeeded().says("Everything that is asked of a server will be approved");
+        asker(&fleet, &ours, "");
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+        // And the next one too.
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn one_maintenance_is_approved_beforehand_by_the_digest_of_its_plan(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        asker(&fleet, &ours, "timeouts = { create = \"1s\" }");
+        // The first try is not answered in time and keeps its place; its digest is in the owner's claim.
+        ours.apply().await.failed().says("waiting for approval by team-db");
+        theirs.refresh().await.succeeded();
+        let digest = theirs.resource(CLAIM).await.unwrap()["pending"][0]["digest"].as_str().unwrap().to_owned();
+        let wrong = approval(&format!("maintenance = \"ops/bios\"\n  digest = \"{}\"", "0".repeat(32)));
+        owner(&fleet, &theirs, &wrong);
+        theirs.try_plan().await.failed().says("What is asked is something else").says(&digest);
+        owner(&fleet, &theirs, &approval(&format!("maintenance = \"ops/bios\"\n  digest = \"{digest}\"")));
+        theirs.apply().await.succeeded();
+        asker(&fleet, &ours, "timeouts = { create = \"5m\" }");
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+        // It was for one run. The next one is asked for anew.
+        asker(&fleet, &ours, "timeouts = { create = \"1s\" }");
+        ours.apply().await.failed().says("was for an earlier run");
+    }
+}
+
+for_each_host! {
+    async fn a_change_of_what_is_asked_voids_the_approval(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        asker(&fleet, &ours, "wait_for = \"Enqueued\"");
+        ours.apply().await.succeeded();
+        owner(&fleet, &theirs, &approval("maintenance = \"ops/bios\""));
+        theirs.apply().await.succeeded();
+        asker(&fleet, &ours, "server_power = \"Off\"\n  timeouts = { update = \"1s\" }");
+        ours.apply().await.failed().says("what was approved was changed since");
+        assert!(fleet.resets("node1").is_empty());
+        theirs.try_plan().await.succeeded().says("An approval is void").says("-replace");
+        theirs.run(&["apply", "-auto-approve", "-replace=metal_maintenance_approval.yes"]).await.succeeded();
+        asker(&fleet, &ours, "server_power = \"Off\"");
+        ours.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn withdrawn_before_the_start_it_does_not_start(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        let mut theirs = theirs;
+        fleet.command_line(&mut theirs);
+        // Somebody else holds the server, so that the approval can be given and taken back before the start.
+        let holder = ours.beside();
+        fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
+        holder.apply().await.succeeded();
+        asker(&fleet, &ours, "");
+        let waiting = ours.start_apply();
+        waiting.until_it_logs("waiting for approval", SOON).await;
+        theirs.metal(&["approve", "ops/bios"]).await.failed().says("claimed by team-db").says("--owner team-db");
+        theirs.metal(&["approve", "ops/bios", "--owner", "team-db"]).await.succeeded().says("ops/bios is approved");
+        waiting.until_it_logs("waiting for turn, 1 ahead: tests/before", SOON).await;
+        theirs.metal(&["claims"]).await.succeeded().says("approved  ops/bios");
+        theirs.metal(&["withdraw", "ops/bios", "--owner", "team-db"]).await.succeeded().says("is withdrawn");
+        holder.destroy().await.succeeded();
+        let queue = theirs.metal(&["queue", "--json"]).await.succeeded();
+        let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
+        assert_eq!((&queue[0]["id"], &queue[0]["state"]), (&json!("ops/bios"), &json!("Pending")));
+        assert!(queue[0]["waiting_for"].as_str().unwrap().contains("approval by team-db"), "{queue}");
+        theirs.metal(&["approve", "ops/bios", "--owner", "team-db"]).await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn an_expired_approval_is_none_and_an_unanswered_request_escalates(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        // Held by somebody, so that the approval expires before the start.
+        let holder = ours.beside();
+        fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
+        holder.apply().await.succeeded();
+        asker(&fleet, &ours, "escalate_after = \"30s\"");
+        let waiting = ours.start_apply();
+        let line = waiting.until_it_logs("waiting for approval", SOON).await;
+        assert!(line.contains("taken without an answer from"), "{line}");
+        theirs.try_plan().await.succeeded().says("Without an answer it is taken from");
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
+        let approve = ["approve", "ops/bios", "--owner", "team-db", "--expires", &soon.to_string()];
+        theirs.metal(&approve).await.succeeded();
+        waiting.until_it_logs("waiting for turn, 1 ahead: tests/before", SOON).await;
+        waiting.until_it_logs("an approval expired", SOON).await;
+        holder.destroy().await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        ours.metal(&["show", "ops/bios"]).await.succeeded().says("without an answer of the owner, as announced");
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn an_unclaimed_server_needs_no_approval_unless_a_claim_is_required(host) {
+        let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
+        asker(&fleet, &ours, "");
+        ours.try_plan().await.succeeded().says("Nobody has claimed it: no approval is needed");
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+        asker(&fleet, &ours, "require_claim = true\n  timeouts = { create = \"1s\" }");
+        ours.apply().await.failed().says("waiting until somebody claims the server and approves ops/bios");
+    }
+}
+
+for_each_host! {
+    async fn owners_are_not_asked_where_the_provider_always_performs(host) {
+        let (fleet, ours, _theirs) = sides(host).await;
+        let body = "resource \"metal_server_maintenance\" \"held\" {\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \
+                    \"bios\"\n  policy = \"OwnerApproval\"\n}\n";
+        fleet.configure_with(&ours, "always_perform_maintenance = true", body);
+        ours.try_plan().await.succeeded().says("always_perform_maintenance");
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn what_cannot_be_approved_is_refused_at_plan(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        for (more, says) in [
+            ("maintenance = \"ops/unknown\"", "Nobody has asked for ops/unknown"),
+            ("maintenance = \"ops\"", "must have the form NAMESPACE/NAME"),
+            ("", "Say what is approved"),
+            ("maintenance = \"ops/bios\"\n  all = true", "Say what is approved"),
+            ("all = true\n  expires = \"2020-01-01T00:00:00Z\"", "It is over already"),
+            ("all = true\n  expires = \"tomorrow\"", "is no moment"),
+            ("all = true\n  not_before = \"2090-01-02T00:00:00Z\"\n  expires = \"2090-01-01T00:00:00Z\"", "It would never count"),
+        ] {
+            owner(&fleet, &theirs, &approval(more));
+            theirs.try_plan().await.failed().says(says).says("with metal_maintenance_approval.yes");
+        }
+        // A maintenance that is over, and one that has started.
+        let enforced = |ours: &Workspace| fleet.configure(ours, &crate::support::simulator::maintenance("node1", "m", ""));
+        enforced(&ours);
+        ours.apply().await.succeeded();
+        owner(&fleet, &theirs, &approval("maintenance = \"tests/m\""));
+        theirs.try_plan().await.failed().says("It has started");
+        ours.destroy().await.succeeded();
+        theirs.try_plan().await.failed().says("tests/m is over (Completed)");
+        // Only the owner's word counts, and a server has one owner.
+        let stranger = ours.beside();
+        let body = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n";
+        fleet.configure_with(&stranger, "owner = \"somebody\"", body);
+        stranger.try_plan().await.failed().says("node1 is claimed by somebody else").says("team-db");
+        let body = "resource \"metal_server_claim\" \"mine\" {\n  server = \"node1\"\n  namespace = \"a\"\n  name = \"b\"\n}\n";
+        fleet.configure_with(&stranger, "owner = \"somebody\"", body);
+        stranger.apply().await.failed().says("node1 is claimed already").says("#db-oncall");
+    }
+}
