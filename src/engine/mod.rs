@@ -11,7 +11,7 @@ pub mod process;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ use crate::{
         ids::{LockKey, Runner},
         power::Limits,
         spec::{Policy, Spec},
+        window::WindowSpec,
     },
     probe::Probe,
     store::Store,
@@ -85,6 +86,8 @@ pub struct Parts {
     pub runner: Runner,
     /// The provider's `owner`.
     pub owner: String,
+    /// The provider's windows by name.
+    pub windows: BTreeMap<String, WindowSpec>,
     /// The provider's `always_perform_maintenance`: owners are not asked.
     pub always_perform: bool,
     /// Numbers.
@@ -133,6 +136,12 @@ impl Engine {
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.parts.owner
+    }
+
+    /// The provider's windows by name.
+    #[must_use]
+    pub fn windows(&self) -> &BTreeMap<String, WindowSpec> {
+        &self.parts.windows
     }
 
     /// Whether owners are not asked, whatever the policy says.

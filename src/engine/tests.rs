@@ -307,6 +307,7 @@ impl World {
                 commit: None,
             },
             owner: "tests".into(),
+            windows: std::collections::BTreeMap::new(),
             always_perform: false,
             tuning: Tuning::default(),
         })

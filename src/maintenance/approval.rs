@@ -15,6 +15,7 @@ use super::{
     queue::shown_time,
     spec::Policy,
     state::{Maintenance, Phase},
+    window::WindowSpec,
 };
 
 /// An owner's hold on a server: it is in use, and whoever needs it asks.
@@ -311,7 +312,7 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
             allowed: consent.allows(),
             escalates_at: if consent.allows() { None } else { escalates_at(record) },
             effect: record.spec.effect(),
-            window: None,
+            window: record.spec.window.as_ref().map(WindowSpec::summary),
         }
     });
     asked.collect()

@@ -10,7 +10,7 @@ use super::{
     lock::{Leases, ServerLock},
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
-    queue::{Turn, WaitReason, turn},
+    queue::{Turn, WaitReason, shown_time, turn},
     restore,
     spec::{CompleteWhen, WaitFor},
     state::{Ending, Maintenance, Phase, Progress},
@@ -199,6 +199,10 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     let Some(step) = progress.step() else {
         return Decision::Change(Change::Prepared);
     };
+    if let Some(closed) = record.closes_at.filter(|closes| *closes <= at.now) {
+        let cause = format!("its window closed {} at step {}", shown_time(closed), progress.text());
+        return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
+    }
     if at.intent.timed_out {
         let cause = format!("timeouts.create ended at step {}", progress.text());
         return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
@@ -231,6 +235,9 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
+    if record.is_overdue(at.now) {
+        return Decision::Change(Change::BeginRelease(Ending::Expired));
+    }
     let (said, by) = match condition {
         CompleteWhen::PowerState(wanted) => match &at.facts.machine {
             None => return Decision::Look(Need::Machine),
@@ -245,7 +252,11 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     match said {
         Ok(()) => Decision::Change(Change::BeginRelease(Ending::CompletedBy(by))),
         Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
-        Err(reason) => Decision::Wait { reason: format!("in maintenance: {reason}"), poll: true, wake: None },
+        Err(reason) => Decision::Wait {
+            reason: format!("in maintenance: {reason}"),
+            poll: true,
+            wake: record.expires_at().filter(|at_end| *at_end > at.now),
+        },
     }
 }
 

@@ -18,3 +18,4 @@ pub mod spec;
 pub mod state;
 pub mod step;
 mod transitions;
+pub mod window;

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ids::Uid,
     machine::{BootMode, PowerTarget},
+    window::WindowSpec,
 };
 
 /// Whether the owner of a claimed server is asked first.
@@ -160,6 +161,9 @@ pub struct Spec {
     pub ticket: Option<String>,
     /// Higher goes first.
     pub priority: i64,
+    /// When it may start; `None`: at any time.
+    #[serde(default)]
+    pub window: Option<WindowSpec>,
     /// Power wanted while in maintenance; `None` leaves it as it is.
     pub server_power: Option<PowerTarget>,
     /// What to boot; `None` leaves boot as it is.
@@ -189,6 +193,7 @@ impl Spec {
             reason: None,
             ticket: None,
             priority: 0,
+            window: None,
             server_power: None,
             boot: None,
             complete_when: None,
@@ -244,6 +249,9 @@ impl Spec {
         }
         parts.push(format!("policy {}", self.policy));
         parts.push(format!("priority {}", self.priority));
+        if let Some(window) = &self.window {
+            parts.push(format!("window {}", window.summary()));
+        }
         if let Some(power) = self.server_power {
             parts.push(format!("power {power}"));
         }

@@ -180,6 +180,9 @@ pub struct Maintenance {
     pub requester: Runner,
     /// When the slot was taken, on the store's clock.
     pub admitted_at: Option<Timestamp>,
+    /// When the window closes in which the slot was taken, if its closing gives the server back.
+    #[serde(default)]
+    pub closes_at: Option<Timestamp>,
     /// When the server was prepared for the first time, on the store's clock.
     pub started_at: Option<Timestamp>,
     /// Where it is.
@@ -202,14 +205,15 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// When the hold becomes overdue, if ever.
+    /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says `release`.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
-        let after = jiff::SignedDuration::try_from(self.spec.expires_after?).ok()?;
-        self.admitted_at?.checked_add(after).ok()
+        let after = self.spec.expires_after.and_then(|after| jiff::SignedDuration::try_from(after).ok());
+        let expires = self.admitted_at.zip(after).and_then(|(at, after)| at.checked_add(after).ok());
+        [expires, self.closes_at].into_iter().flatten().min()
     }
 
-    /// Whether its own `expires_after` has passed.
+    /// Whether that moment has passed.
     #[must_use]
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         self.expires_at().is_some_and(|at| at <= now)

@@ -97,6 +97,7 @@ impl ServerLock {
             requested_at: now,
             requester: request.runner,
             admitted_at: None,
+            closes_at: None,
             started_at: None,
             phase: Phase::Pending,
             prior: None,
@@ -180,6 +181,9 @@ impl ServerLock {
         let first = matches!(record.phase, Phase::Pending).then(|| record.clone());
         record.phase = next;
         record.admitted_at.get_or_insert(now);
+        if first.is_some() {
+            record.closes_at = record.spec.window.as_ref().and_then(|window| window.gives_back_at(now));
+        }
         if let Some(waited) = first {
             let detail = self.allowed(&waited, now);
             self.audit_uid(now, uid, "admitted", detail);

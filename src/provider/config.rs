@@ -11,6 +11,7 @@ use tf_provider::{
 };
 
 use crate::{
+    maintenance::window::OnClose,
     plugin::diagnostic,
     settings::{Input, RedfishInput, ServerInput, SettingsError},
 };
@@ -18,6 +19,7 @@ use crate::{
 use super::{
     schema::{attributes, object, optional, schema, secret},
     values::{Text, Texts, bad, duration, given, not_empty, texts},
+    window::{WindowModel, windows_attribute},
 };
 
 /// One server of `redfish.servers`.
@@ -63,6 +65,7 @@ pub struct ProviderModel {
     run: Text,
     aging: Text,
     always_perform_maintenance: ValueBool,
+    windows: Value<BTreeMap<String, WindowModel>>,
     graceful_shutdown_timeout: Text,
     power_timeout: Text,
     image_ca_certificate_file: Text,
@@ -150,6 +153,7 @@ pub(super) fn provider_schema() -> Schema {
                     "Owners are not asked: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
                 ),
             ),
+            ("windows", windows_attribute()),
             ("aging", optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.")),
             (
                 "graceful_shutdown_timeout",
@@ -204,7 +208,12 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(redfish) => redfish.has_unknown(),
         };
-        redfish || self.always_perform_maintenance.is_unknown() || texts.iter().any(|text| text.is_unknown())
+        let windows = match &self.windows {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(windows) => windows.values().any(WindowModel::has_unknown),
+        };
+        redfish || windows || self.always_perform_maintenance.is_unknown() || texts.iter().any(|text| text.is_unknown())
     }
 
     /// Checks what is known and turns it into settings' terms.
@@ -236,6 +245,13 @@ impl ProviderModel {
         let aging = duration(diags, &self.aging, path("aging"));
         let graceful = duration(diags, &self.graceful_shutdown_timeout, path("graceful_shutdown_timeout"));
         let power = duration(diags, &self.power_timeout, path("power_timeout"));
+        let mut windows = BTreeMap::new();
+        if let Value::Value(named) = &self.windows {
+            for (name, window) in named {
+                let at = path("windows").key(name.clone());
+                windows.extend(window.check(diags, &at, OnClose::Finish, None, None).map(|spec| (name.clone(), spec)));
+            }
+        }
         let redfish = match &self.redfish {
             Value::Value(redfish) => Some(redfish.check(diags)),
             _ => None,
@@ -248,6 +264,7 @@ impl ProviderModel {
             owner: given(&self.owner).map(str::to_owned),
             run: given(&self.run).map(str::to_owned),
             aging,
+            windows,
             always_perform_maintenance: self.always_perform_maintenance == Value::Value(true),
             graceful_shutdown_timeout: graceful,
             power_timeout: power,

@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
-    value::{Value, ValueBool, ValueList, ValueNumber},
+    value::{Value, ValueBool, ValueNumber},
 };
 
-use crate::maintenance::{
-    ids::{MaintenanceId, check_name},
-    spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::{MaintenanceId, check_name},
+        spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
+    },
 };
 
 use super::{
@@ -20,6 +23,7 @@ use super::{
     values::{
         Text, Texts, Timeouts, bad, check_timeouts, duration, given, not_empty, one_of, or_default, power, texts,
     },
+    window::{WindowModel, on_close, window_attribute},
 };
 
 /// `complete_when`.
@@ -31,21 +35,6 @@ pub(super) struct CompleteModel {
     url: Text,
     #[serde(default)]
     status: ValueNumber,
-}
-
-/// `window`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct WindowModel {
-    #[serde(default)]
-    schedule: Text,
-    #[serde(default)]
-    duration: Text,
-    #[serde(default)]
-    time_zone: Text,
-    #[serde(default)]
-    min_remaining: Text,
-    #[serde(default)]
-    exclude: ValueList<Text>,
 }
 
 /// A `metal_server_maintenance` in configuration, plan and state.
@@ -64,6 +53,7 @@ pub(super) struct MaintenanceModel {
     pub(super) server_power: Text,
     pub(super) boot_configuration: Value<BootModel>,
     pub(super) window: Value<WindowModel>,
+    pub(super) on_window_close: Text,
     pub(super) wait_for: Text,
     pub(super) complete_when: Value<CompleteModel>,
     pub(super) expires_after: Text,
@@ -89,7 +79,7 @@ const HOLD_PLACE_FOR: &str = "15m";
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn maintenance_schema() -> Schema {
-    use AttributeType::{Bool, List, Map, Number, String};
+    use AttributeType::{Bool, Map, Number, String};
     let mut all = attributes([
         (
             "server",
@@ -148,6 +138,13 @@ pub(super) fn maintenance_schema() -> Schema {
             defaulted(
                 String,
                 "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).",
+            ),
+        ),
+        (
+            "on_window_close",
+            optional(
+                String,
+                "What the closing of the window means for a maintenance that runs. `finish` (the default): nothing. `release`: it is overdue, as after `expires_after`, and preparing that has not ended is undone.",
             ),
         ),
         (
@@ -211,19 +208,7 @@ pub(super) fn maintenance_schema() -> Schema {
             "What the server boots for the maintenance. Put back as it was at destroy.",
         ),
     );
-    all.insert(
-        "window".to_owned(),
-        optional(
-            object([
-                ("schedule", optional(String, "When the window opens, as a cron expression.")),
-                ("duration", optional(String, "How long it stays open.")),
-                ("time_zone", optional(String, "IANA time zone of the schedule.")),
-                ("min_remaining", optional(String, "How much of the window must be left to start.")),
-                ("exclude", optional(List(Box::new(String)), "Days on which it does not open.")),
-            ]),
-            "When the maintenance may start. This version has no windows yet and refuses one at plan.",
-        ),
-    );
+    all.insert("window".to_owned(), window_attribute());
     all.insert(
         "complete_when".to_owned(),
         optional(
@@ -278,7 +263,9 @@ impl MaintenanceModel {
     }
 
     /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
-    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Spec> {
+    ///
+    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = |name: &'static str| AttributePath::new(name);
         for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
             if let Some(text) = given(value)
@@ -306,15 +293,14 @@ impl MaintenanceModel {
                 }
             }
         }
-        if let Value::Value(_) = self.window {
-            bad(
-                diags,
-                path("window"),
-                "Windows are not available yet",
-                "This version starts as soon as it is the maintenance's turn; it does not ignore a window. Leave it out and \
-                 apply when the window is open.",
-            );
-        }
+        let on_close = on_close(diags, &self.on_window_close, !self.window.is_null());
+        let window = match &self.window {
+            Value::Value(window) => {
+                let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
+                Some(window.check(diags, &path("window"), on_close, now, named))
+            }
+            _ => None,
+        };
         let server_power = power(diags, &self.server_power, path("server_power"));
         let boot = match &self.boot_configuration {
             Value::Value(boot) => boot.check(diags, &path("boot_configuration")),
@@ -327,10 +313,17 @@ impl MaintenanceModel {
         let expires_after = duration(diags, &self.expires_after, path("expires_after"));
         let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
         check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() {
+        if !diags.errors.is_empty() || self.window.is_unknown() {
             return None;
         }
+        // A window of which something is not known yet: what is asked is not known either.
+        let window = match window {
+            Some(None) => return None,
+            Some(window) => window,
+            None => None,
+        };
         Some(Spec {
+            window,
             policy: policy?,
             require_claim,
             escalate_after,

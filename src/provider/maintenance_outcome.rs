@@ -12,6 +12,7 @@ use crate::{
         queue::shown_time,
         spec::{CompleteWhen, Spec},
         state::{Ending, Maintenance, Phase},
+        window::OnClose,
     },
     plugin::diagnostic,
 };
@@ -21,6 +22,7 @@ use super::{
     maintenance_model::{MaintenanceModel, shown_texts},
     private::{Private, missing_here},
     values::{known, shown_duration},
+    window::WindowModel,
 };
 
 /// What a drive means for the state: `None` leaves nothing in it.
@@ -51,6 +53,18 @@ pub(super) fn conclude(
                 None
             }
             Phase::Completed { ending: Ending::CompletedBy(_) | Ending::Completed, .. } => state,
+            Phase::Completed { ending: Ending::Expired, at } => {
+                let closed = record.closes_at.is_some_and(|closes| closes <= *at);
+                let why = if closed { "its window closed (on_window_close)" } else { "expires_after passed" };
+                error(
+                    format!("The maintenance of {server} was not done in time"),
+                    format!(
+                        "{why} before complete_when came true. The server was given back{}; nothing is left in the state.",
+                        as_it_was(record)
+                    ),
+                );
+                None
+            }
             _ => {
                 diags.add_error(no_longer_ours(&server, record));
                 None
@@ -324,6 +338,15 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
         expires_after: known(expires_after.map(shown_duration)),
         hold_place_for: Value::Value(shown_duration(hold_place_for)),
         triggers: shown_texts(&triggers),
+        window: record.spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
+        on_window_close: known(
+            record
+                .spec
+                .window
+                .as_ref()
+                .filter(|window| window.on_close == OnClose::Release)
+                .map(|_| "release".to_owned()),
+        ),
         boot_configuration: record.spec.boot.as_ref().map_or(Value::Null, |boot| Value::Value(boot.into())),
         complete_when: record.spec.complete_when.as_ref().map_or(Value::Null, |when| Value::Value(when.into())),
         ..MaintenanceModel::default()

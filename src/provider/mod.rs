@@ -19,6 +19,7 @@ mod resource_server_maintenance;
 mod review;
 mod schema;
 mod values;
+mod window;
 
 use std::sync::Arc;
 

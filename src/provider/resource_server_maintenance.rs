@@ -38,6 +38,11 @@ impl ServerMaintenance {
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
+
+    /// How long create waits for the server; `None` when it only takes a place.
+    fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
+        (model.wait_for() != WaitFor::Enqueued).then(|| self.control(model, true).timeout)
+    }
 }
 
 #[async_trait]
@@ -53,7 +58,7 @@ impl Resource for ServerMaintenance {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(mut model) = config {
             model.set_defaults();
-            model.check(diags);
+            model.check(diags, None);
         }
         Some(())
     }
@@ -67,11 +72,13 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
-        if let Some(spec) = model.check(diags)
-            && let Some(engine) = self.cell.engine_if_ready()
+        let engine = self.cell.engine_if_ready();
+        if let Some(spec) = model.check(diags, engine.as_deref())
+            && let Some(engine) = engine
         {
             let id = model.name_id();
-            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref())).await;
+            let patience = self.patience(&model);
+            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref(), patience)).await;
         }
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
@@ -104,11 +111,12 @@ impl Resource for ServerMaintenance {
             ..config
         };
         model.set_defaults();
-        let spec = model.check(diags);
+        let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
         let replaced = model.replacing(&prior);
         if !replaced.is_empty() {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None)).await;
+                let patience = self.patience(&model);
+                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None, patience)).await;
             }
             model.unknown_outputs();
             return Some((Value::Value(model), private, replaced));
@@ -144,7 +152,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
         let control = self.control(&model, true);
@@ -172,7 +180,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
         let control = self.control(&model, false);

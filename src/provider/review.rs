@@ -1,5 +1,7 @@
 //! What a plan tells its reviewer: only reads, and works with the store, the BMC or both down.
 
+use std::time::Duration;
+
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
@@ -11,6 +13,7 @@ use crate::{
         prepare::missing_capabilities,
         queue::{self, Ahead},
         spec::{Policy, Spec},
+        window::Start,
     },
     plugin::diagnostic,
     store::LockView,
@@ -22,16 +25,24 @@ use super::{
 };
 
 /// Reviews a hold that is about to be asked for.
-pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>) {
+///
+/// `patience` is how long create waits; `None` when it only takes a place in the queue.
+pub(super) async fn maintenance(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    spec: &Spec,
+    id: Option<&MaintenanceId>,
+    patience: Option<Duration>,
+) {
     let boot_at = AttributePath::new("boot_configuration");
     let Some(now) = server(diags, engine, spec, Some(&boot_at)).await else { return };
-    effects(diags, engine, spec, now, id).await;
+    effects(diags, engine, spec, now, id, patience).await;
 }
 
 /// Reviews a boot configuration that is about to be made.
 pub(super) async fn boot_configuration(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
     let Some(now) = server(diags, engine, spec, None).await else { return };
-    effects(diags, engine, spec, now, None).await;
+    effects(diags, engine, spec, now, None, None).await;
 }
 
 /// Reviews a change of a hold: what it lacks, and what happens to the server.
@@ -89,6 +100,7 @@ async fn effects(
     spec: &Spec,
     now: Option<MachineView>,
     id: Option<&MaintenanceId>,
+    patience: Option<Duration>,
 ) {
     let mut lines = Vec::new();
     if let Some(warning) = engine.store().reach_warning() {
@@ -112,9 +124,42 @@ async fn effects(
             });
         }
     }
+    lines.extend(window(diags, engine, spec, patience));
     let summary =
         if will.is_empty() { "Servers will be taken out of service" } else { "Servers will be switched or booted" };
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
+}
+
+/// When it may start. A window that opens too late for this apply is an error.
+fn window(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, patience: Option<Duration>) -> Option<String> {
+    let asked = spec.window.as_ref()?;
+    let window = asked.compile().ok()?;
+    let now = engine.now();
+    let next = match window.may_start(now) {
+        Start::Now(opening) => return Some(format!("Window: open until {}.", window.shown(opening.end))),
+        Start::At(next) => next,
+        Start::Never => return Some("Window: it never opens again.".to_owned()),
+    };
+    let until = next.start.duration_since(now).unsigned_abs();
+    // Seconds help nobody who plans a night.
+    let until = shown_duration(Duration::from_secs(until.as_secs().div_ceil(60) * 60));
+    let lasts = next.end.duration_since(next.start).unsigned_abs();
+    let opens = format!("opens {} (in {until}) for {}", window.shown(next.start), shown_duration(lasts));
+    if let Some(patience) = patience
+        && next.start.duration_since(now).unsigned_abs() > patience
+    {
+        bad(
+            diags,
+            AttributePath::new("timeouts").attribute("create"),
+            &format!("{} cannot be taken in time", spec.server),
+            format!(
+                "Its window {opens}; timeouts.create = {} ends before that. Raise it, apply nearer to the window, or take a \
+                 place in the queue with wait_for = \"Enqueued\" and apply again in the window.",
+                shown_duration(patience)
+            ),
+        );
+    }
+    Some(format!("Window: {opens}."))
 }
 
 /// What the store knows of the server.

@@ -8,6 +8,8 @@ use crate::backend::redfish::{
     Authentication, InventoryServer, RedfishSettings, ServerSettings, Trust, parse_fingerprint, parse_inventory,
 };
 
+use crate::maintenance::window::WindowSpec;
+
 use super::{Environment, SettingsError};
 
 /// Everything that can be configured, as it was written.
@@ -21,6 +23,8 @@ pub struct Input {
     pub run: Option<String>,
     /// After how long a waiter gains one step of priority.
     pub aging: Option<Duration>,
+    /// Windows by name.
+    pub windows: BTreeMap<String, WindowSpec>,
     /// Whether owners are not asked.
     pub always_perform_maintenance: bool,
     /// How long an operating system may take to shut down.

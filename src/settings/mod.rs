@@ -96,6 +96,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         clock,
         runner: runner(env, input.run),
         owner: owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
+        windows: input.windows,
         always_perform: input.always_perform_maintenance,
         tuning,
     });
