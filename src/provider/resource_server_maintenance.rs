@@ -255,7 +255,8 @@ impl Resource for ServerMaintenance {
         match engine.held(&uid).await {
             Ok(Some(held)) => {
                 let kept = model.clone();
-                let shown = self.cell.unless_stopped(refresh(diags, &engine, model, held)).await;
+                let refreshed = Box::pin(refresh(diags, &engine, model, held));
+                let shown = self.cell.unless_stopped(refreshed).await;
                 Some((shown.unwrap_or(Some(kept)).map_or(Value::Null, Value::Value), private))
             }
             Ok(None) => {

@@ -25,7 +25,6 @@ for_each_host! {
             (maintenance("", "m", ""), "Must not be empty"),
             (usual("server_power = \"Sideways\""), "Not a possible value"),
             (usual("wait_for = \"Completed\""), "Nothing would complete it"),
-            (usual("window = { schedule = \"0 22 * * SAT\", duration = \"4h\" }"), "Windows are not available yet"),
             (usual("escalate_after = \"1h\""), "Only with OwnerApproval"),
             (usual("require_claim = true"), "Only with OwnerApproval"),
             (boot("method = \"http\", image = \"ftp://x/y\""), "Not a usable URL"),

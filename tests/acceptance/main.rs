@@ -28,3 +28,4 @@ mod metal_server_boot_configuration;
 mod metal_server_maintenance;
 mod queue;
 mod secrets;
+mod windows;

@@ -66,7 +66,7 @@ pub fn freeze_periods(text: &str, zone: &TimeZone) -> Result<Vec<Period>, Freeze
             ("BEGIN", Some(_)) => inside += 1,
             ("END", Some(_)) if inside > 0 => inside -= 1,
             ("END", Some(_)) => {
-                if let Some(period) = event.take().and_then(|event| period(event, zone).transpose()) {
+                if let Some(period) = event.take().and_then(|event| period(&event, zone).transpose()) {
                     periods.push(period?);
                 }
             }
@@ -126,7 +126,7 @@ impl Event {
     }
 }
 
-fn period(event: Event, zone: &TimeZone) -> Result<Option<Period>, FreezeError> {
+fn period(event: &Event, zone: &TimeZone) -> Result<Option<Period>, FreezeError> {
     if event.cancelled {
         return Ok(None);
     }
