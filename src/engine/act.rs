@@ -287,6 +287,7 @@ impl Drive<'_> {
                         power: seen.power,
                         boot: seen.boot.clone(),
                         media: media.clone(),
+                        last_reset: seen.last_reset.clone(),
                         recorded_at: now,
                     });
                 })

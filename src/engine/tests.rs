@@ -223,6 +223,7 @@ impl Machine for FakeMachine {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         self.call(false, |inside| {
             Ok(MachineView {
+                last_reset: None,
                 power: inside.power.unwrap(),
                 boot_progress: None,
                 boot: Some(inside.boot.clone()),

@@ -12,7 +12,7 @@ use super::{
     prepare::{self, Facts},
     queue::{Turn, WaitReason, shown_time, turn},
     restore,
-    spec::{CompleteWhen, WaitFor},
+    spec::{CompleteWhen, Kind, WaitFor},
     state::{Ending, Maintenance, Phase, Progress},
     step::{Action, Step},
 };
@@ -216,6 +216,10 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
 
 fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if let Goal::Release(ending) = &at.intent.goal {
+        if record.spec.kind == Kind::Operation {
+            // It is done, and there is nothing to put back: nobody's turn is needed.
+            return Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
+        }
         if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {
             if at.intent.stop {
                 return Decision::Finished(Finish::Interrupted);
@@ -291,6 +295,13 @@ fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, ver
         Verdict::Wait { why, until } => {
             Decision::Wait { reason: format!("{phase} {}: {why}", progress.text()), poll: true, wake: until }
         }
+        Verdict::Concluded(outcome) => Decision::Change(Change::Progress(Progress {
+            current: progress.current + 1,
+            attempts: Vec::new(),
+            since: at.now,
+            outcome: Some(outcome),
+            ..progress.clone()
+        })),
         Verdict::Done => Decision::Change(Change::Progress(Progress {
             current: progress.current + 1,
             attempts: Vec::new(),

@@ -75,6 +75,27 @@ pub enum ResetType {
     Nmi,
 }
 
+impl ResetType {
+    /// All values in Redfish's spelling.
+    pub const NAMES: [&'static str; 7] =
+        ["On", "GracefulShutdown", "ForceOff", "GracefulRestart", "ForceRestart", "PowerCycle", "Nmi"];
+
+    /// The value of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "On" => Self::On,
+            "GracefulShutdown" => Self::GracefulShutdown,
+            "ForceOff" => Self::ForceOff,
+            "GracefulRestart" => Self::GracefulRestart,
+            "ForceRestart" => Self::ForceRestart,
+            "PowerCycle" => Self::PowerCycle,
+            "Nmi" => Self::Nmi,
+            _ => return None,
+        })
+    }
+}
+
 impl fmt::Display for ResetType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
@@ -173,6 +194,9 @@ pub struct MachineView {
     pub power: PowerState,
     /// `BootProgress.LastState`, where the BMC tells (Redfish ComputerSystem v1.13 or newer).
     pub boot_progress: Option<String>,
+    /// `LastResetTime`, where the BMC tells (Redfish ComputerSystem v1.12 or newer): compared with itself only.
+    #[serde(default)]
+    pub last_reset: Option<String>,
     /// The boot override, where the BMC has one.
     pub boot: Option<BootOverride>,
     /// `Status.Health`, where the BMC tells.

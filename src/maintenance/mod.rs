@@ -8,6 +8,7 @@ pub mod decide;
 pub mod ids;
 pub mod lock;
 pub mod machine;
+pub mod operate;
 pub mod ownership;
 pub mod power;
 pub mod prepare;

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     machine::{Capabilities, MachineView, PowerState, PowerTarget, ResetType},
+    operate::Outcome,
     queue::shown_time,
     step::{Action, Attempt, Reply},
 };
@@ -58,6 +59,8 @@ pub enum Verdict {
     Look(Need),
     /// The machine was changed by somebody else meanwhile: begin again at the switch-off.
     Again,
+    /// Nothing: an operation ended so.
+    Concluded(Outcome),
     /// It cannot be done.
     Fail(String),
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     machine::{BootOverride, Capabilities, MachineView, MediaSlot},
+    operate,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     spec::{BootMethod, BootSpec, Spec},
     state::{Maintenance, Progress},
@@ -32,6 +33,9 @@ pub struct Facts {
 #[must_use]
 pub fn steps(spec: &Spec) -> Vec<Step> {
     let mut steps = vec![Step::RecordPriorState];
+    if spec.operation.is_some() {
+        steps.push(Step::Operate);
+    }
     if let Some(boot) = &spec.boot {
         if boot.image.is_some() {
             steps.push(Step::CheckImage);
@@ -85,6 +89,7 @@ pub fn judge(
         }
         Step::InsertMedium => insert_medium(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
+        Step::Operate => operate::judge(record, progress, facts, limits, now),
         Step::AwaitReady => match &facts.preparer {
             None => Verdict::Look(Need::Preparer),
             Some(Ok(())) => Verdict::Done,
@@ -207,6 +212,11 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     use super::machine::ResetType::{ForceOff, GracefulShutdown, On};
     let mut missing = Vec::new();
     let listed = |values: &[String]| values.join(", ");
+    if let Some(operation) = spec.operation.as_ref().filter(|operation| !has.can(operation.reset)) {
+        let resets: Vec<String> = has.resets.iter().map(ToString::to_string).collect();
+        let accepted = if resets.is_empty() { "none".to_owned() } else { resets.join(", ") };
+        missing.push(("operation", format!("The machine does not accept {}; it lists {accepted}.", operation.reset)));
+    }
     let off = spec.server_power == Some(PowerTarget::Off) || (spec.boot.is_some() && spec.server_power.is_some());
     if off && !has.can(ForceOff) && !has.can(GracefulShutdown) {
         missing.push(("server_power", "The machine accepts neither GracefulShutdown nor ForceOff.".to_owned()));

@@ -9,6 +9,7 @@ use super::{
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
     queue::{self, Hindrance, Turn, WaitReason},
+    spec::Kind,
     state::{Maintenance, Phase},
 };
 
@@ -60,7 +61,12 @@ pub struct Line {
 pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<Line> {
     let waiting = queue::waiting(lock, aging, now);
     let waits = |record: &Maintenance| waiting.iter().any(|waiter| waiter.uid == record.uid);
-    let mut holding: Vec<&Maintenance> = lock.active.iter().filter(|record| !waits(record)).collect();
+    // An operation that is done holds nothing; its record only says that it is not to be made again.
+    let done = |record: &Maintenance| {
+        record.spec.kind == Kind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
+    };
+    let shown = lock.active.iter().filter(|record| !waits(record) && !done(record));
+    let mut holding: Vec<&Maintenance> = shown.collect();
     holding.sort_by_key(|record| (record.spec.parent.is_some(), record.ticket_number));
     let holding = holding.into_iter().map(|record| (0, record));
     let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));

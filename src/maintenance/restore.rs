@@ -9,6 +9,7 @@ use super::{
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     prepare::Facts,
+    spec::Kind,
     state::{Maintenance, PriorState, Progress},
     step::{Action, Reply, Step},
 };
@@ -18,6 +19,8 @@ use super::{
 pub fn steps(record: &Maintenance) -> Vec<Step> {
     match &record.prior {
         None => Vec::new(),
+        // An operation is wanted for its effect.
+        Some(_) if record.spec.kind == Kind::Operation => Vec::new(),
         Some(prior) => {
             let mut steps = vec![Step::StopForRestore];
             if !prior.media.is_empty() {

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ids::Uid,
     machine::{BootMode, PowerTarget},
+    operate::OperationSpec,
     window::WindowSpec,
 };
 
@@ -33,6 +34,8 @@ pub enum Kind {
     Maintenance,
     /// `metal_server_boot_configuration`: needs the server only while it changes it.
     BootConfiguration,
+    /// `metal_server_operation`: needs the server only while it is made, and puts nothing back.
+    Operation,
 }
 
 /// How a server is booted.
@@ -166,6 +169,9 @@ pub struct Spec {
     pub window: Option<WindowSpec>,
     /// Power wanted while in maintenance; `None` leaves it as it is.
     pub server_power: Option<PowerTarget>,
+    /// The one power operation; `None` for everything else.
+    #[serde(default)]
+    pub operation: Option<OperationSpec>,
     /// What to boot; `None` leaves boot as it is.
     pub boot: Option<BootSpec>,
     /// When it ends by itself.
@@ -195,6 +201,7 @@ impl Spec {
             priority: 0,
             window: None,
             server_power: None,
+            operation: None,
             boot: None,
             complete_when: None,
             expires_after: None,
@@ -224,6 +231,9 @@ impl Spec {
     /// What it does to a running server, in words: after the server's name. Empty when it only takes it.
     #[must_use]
     pub fn effect(&self) -> String {
+        if let Some(operation) = &self.operation {
+            return operation.effect();
+        }
         let boots = self.boot.as_ref().map(|boot| {
             let image = boot.image.as_deref().map(|image| format!(" from {}", shown_url(image))).unwrap_or_default();
             format!("{}{image}", boot.method.name())
@@ -254,6 +264,9 @@ impl Spec {
         }
         if let Some(power) = self.server_power {
             parts.push(format!("power {power}"));
+        }
+        if let Some(operation) = &self.operation {
+            parts.push(format!("operation {}", operation.reset));
         }
         if let Some(boot) = &self.boot {
             parts.push(format!("boot {}", boot.method.name()));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     machine::{BootOverride, MediaSlot, PowerState},
+    operate::Outcome,
     spec::Spec,
     step::{Attempt, Step},
 };
@@ -21,6 +22,9 @@ pub struct PriorState {
     pub boot: Option<BootOverride>,
     /// Its virtual drives; empty when the maintenance has no business with them.
     pub media: Vec<MediaSlot>,
+    /// When it was reset last, in the BMC's own words.
+    #[serde(default)]
+    pub last_reset: Option<String>,
     /// When it was read, on the store's clock.
     pub recorded_at: Timestamp,
 }
@@ -38,13 +42,16 @@ pub struct Progress {
     pub since: Timestamp,
     /// How often the sequence had to go back because the machine was changed by somebody else.
     pub restarts: u8,
+    /// What came of an operation.
+    #[serde(default)]
+    pub outcome: Option<Outcome>,
 }
 
 impl Progress {
     /// A sequence that has not begun.
     #[must_use]
     pub fn new(steps: Vec<Step>, now: Timestamp) -> Self {
-        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0 }
+        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0, outcome: None }
     }
 
     /// The step under way.
@@ -192,6 +199,9 @@ pub struct Maintenance {
     /// Whether the server may have been started under a boot configuration of this maintenance, so that it runs
     /// something else than before.
     pub booted: bool,
+    /// What came of an operation.
+    #[serde(default)]
+    pub outcome: Option<Outcome>,
     /// The power that was seen last, for people.
     pub last_power: Option<PowerState>,
     /// Who may act on it now.

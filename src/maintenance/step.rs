@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{BootOverride, ResetType};
 
-/// One step. Preparing uses the first seven, releasing the last five.
+/// One step. Preparing uses the first eight, releasing the last five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
     /// Read and store how the server is.
@@ -28,6 +28,8 @@ pub enum Step {
     AwaitReady,
     /// Power as asked while in maintenance.
     ApplyPower,
+    /// The one power operation that was asked for.
+    Operate,
     /// Off, so that no installer loses its medium and the maintenance's system does not run on.
     StopForRestore,
     /// Virtual drives as before.
@@ -50,6 +52,7 @@ impl fmt::Display for Step {
             Self::InsertMedium => "inserting the image",
             Self::AwaitReady => "waiting for the boot environment",
             Self::ApplyPower => "setting the power",
+            Self::Operate => "power operation",
             Self::StopForRestore => "switching off before it is put back",
             Self::RestoreMedia => "putting the virtual drives back",
             Self::RestoreBoot => "putting the boot override back",

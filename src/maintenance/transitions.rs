@@ -78,7 +78,7 @@ impl ServerLock {
             if !held {
                 return Err(Refusal::ParentNotHolding);
             }
-        } else if request.spec.kind == Kind::BootConfiguration {
+        } else if request.spec.kind != Kind::Maintenance {
             let ours =
                 self.holder().filter(|holder| holder.owner == request.owner && holder.spec.kind == Kind::Maintenance);
             if let Some(holder) = ours {
@@ -102,6 +102,7 @@ impl ServerLock {
             phase: Phase::Pending,
             prior: None,
             booted: false,
+            outcome: None,
             last_power: None,
             attachment: None,
             generation: 0,
@@ -217,13 +218,16 @@ impl ServerLock {
         Ok(())
     }
 
-    /// The server is prepared. A boot configuration with a turn of its own frees the slot here: it needed the server
+    /// The server is prepared, or an operation is done. A boot configuration or an operation with a turn of its own frees the slot here: it needed the server
     /// only for the change.
     pub fn prepared(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, generation)?;
+        if let Phase::Preparing(progress) = &record.phase {
+            record.outcome = progress.outcome.or(record.outcome);
+        }
         record.phase = Phase::InMaintenance { since: now };
         record.started_at.get_or_insert(now);
-        let frees = record.spec.kind == Kind::BootConfiguration && record.spec.parent.is_none();
+        let frees = record.spec.kind != Kind::Maintenance && record.spec.parent.is_none();
         self.stop_acting(uid);
         if frees {
             self.slot = None;

@@ -138,7 +138,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::HeldByOurselves { holder } => (
             format!("{server} is held by {holder}"),
             format!(
-                "A boot configuration without maintenance_id takes its own turn, and that turn would wait for {holder} of \
+                "A boot configuration or an operation without maintenance_id takes its own turn, and that turn would wait for {holder} of \
                  the same owner: for ever, if both are in one configuration. {NOTHING_DONE} Set maintenance_id = \
                  {holder:?} (the id of that metal_server_maintenance)."
             ),

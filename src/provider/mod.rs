@@ -11,11 +11,13 @@ mod data_source_server;
 mod diagnostics;
 mod maintenance_model;
 mod maintenance_outcome;
+mod operation_model;
 mod private;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;
 mod resource_server_maintenance;
+mod resource_server_operation;
 mod review;
 mod schema;
 mod values;
@@ -124,9 +126,11 @@ impl ServedProvider for MetalProvider {
         use resource_server_boot_configuration::ServerBootConfiguration;
         use resource_server_claim::ServerClaim;
         use resource_server_maintenance::ServerMaintenance;
+        use resource_server_operation::ServerOperation;
         let cell = || self.cell.clone();
         vec![
             ("metal_server_maintenance", resource(ServerMaintenance { cell: cell() })),
+            ("metal_server_operation", resource(ServerOperation { cell: cell() })),
             ("metal_server_claim", resource(ServerClaim { cell: cell() })),
             ("metal_maintenance_approval", resource(MaintenanceApproval { cell: cell() })),
             ("metal_server_boot_configuration", resource(ServerBootConfiguration { cell: cell() })),

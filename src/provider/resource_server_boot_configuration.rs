@@ -9,8 +9,7 @@ use crate::{
     engine::{Control, Driven, Engine, Wish},
     maintenance::{
         decide::Finish,
-        ids::Uid,
-        spec::{Kind, Spec, WaitFor},
+        spec::{Spec, WaitFor},
         state::{Ending, Phase},
     },
     plugin::{ResourceExt, diagnostic},
@@ -23,7 +22,7 @@ use super::{
     maintenance_outcome::{over_already, released},
     private::{Private, Remembered, missing_here},
     review,
-    values::{bad, given, shown_duration, time_limit},
+    values::{given, shown_duration, time_limit},
 };
 
 /// Time limits when none are given.
@@ -41,34 +40,6 @@ impl ServerBootConfiguration {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
-    }
-
-    /// The incarnation of the hold that is named.
-    async fn parent(
-        diags: &mut Diagnostics,
-        engine: &Engine,
-        model: &BootConfigurationModel,
-        server: &str,
-    ) -> Result<Option<Uid>, ()> {
-        let Some(id) = model.hold(diags) else { return Ok(None) };
-        match engine.active(&id).await {
-            Ok(hold) if hold.spec.kind == Kind::Maintenance => Ok(Some(hold.uid)),
-            Ok(_) => {
-                bad(
-                    diags,
-                    AttributePath::new("maintenance_id"),
-                    "Not a maintenance",
-                    format!("{id} is a boot configuration; use the id of a metal_server_maintenance."),
-                );
-                Err(())
-            }
-            Err(error) => {
-                let mut problem = of_engine(server, &error);
-                problem.attribute = AttributePath::new("maintenance_id");
-                diags.add_error(problem);
-                Err(())
-            }
-        }
     }
 }
 
@@ -248,7 +219,8 @@ impl Resource for ServerBootConfiguration {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
         let server = spec.server.clone();
-        let parent = Self::parent(diags, &engine, &model, &server).await.ok()?;
+        let hold = model.hold(diags);
+        let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
         let wish = Wish { id: model.record_id()?, spec: Spec { parent, ..spec }, wait_for: WaitFor::InMaintenance };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {

@@ -8,11 +8,12 @@ use crate::{
     engine::Engine,
     maintenance::{
         approval::{Scope, Standing},
-        ids::MaintenanceId,
+        ids::{MaintenanceId, Uid},
         machine::MachineView,
+        operate::Proof,
         prepare::missing_capabilities,
         queue::{self, Ahead},
-        spec::{Policy, Spec},
+        spec::{Kind, Policy, Spec},
         window::Start,
     },
     plugin::diagnostic,
@@ -20,7 +21,7 @@ use crate::{
 };
 
 use super::{
-    diagnostics::of_machine,
+    diagnostics::{of_engine, of_machine},
     values::{bad, shown_duration},
 };
 
@@ -43,6 +44,65 @@ pub(super) async fn maintenance(
 pub(super) async fn boot_configuration(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
     let Some(now) = server(diags, engine, spec, None).await else { return };
     effects(diags, engine, spec, now, None, None).await;
+}
+
+/// Reviews an operation that is about to be made, in its own turn or under the hold that is named.
+pub(super) async fn operation(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    spec: &Spec,
+    id: Option<&MaintenanceId>,
+    patience: Duration,
+    hold: Option<&str>,
+) {
+    let Some(now) = server(diags, engine, spec, None).await else { return };
+    let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == Proof::Boot);
+    if wants_boot && now.as_ref().is_some_and(|now| now.boot_progress.is_none()) {
+        bad(
+            diags,
+            AttributePath::new("proof"),
+            &format!("{} cannot do what is asked", spec.server),
+            "The BMC shows no boot progress. Say proof = \"power\".",
+        );
+        return;
+    }
+    match hold {
+        None => effects(diags, engine, spec, now, id, Some(patience)).await,
+        Some(hold) => diags.add_warning(diagnostic(
+            "Servers will be switched or booted",
+            format!("{} {} It happens under {hold}.", spec.server, spec.effect()),
+            AttributePath::root(),
+        )),
+    }
+}
+
+/// The incarnation of the hold that is named, if one is. The error was reported.
+pub(super) async fn hold(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    hold: Option<&MaintenanceId>,
+    server: &str,
+) -> Result<Option<Uid>, ()> {
+    let Some(id) = hold else { return Ok(None) };
+    let at = || AttributePath::new("maintenance_id");
+    match engine.active(id).await {
+        Ok(hold) if hold.spec.kind == Kind::Maintenance => Ok(Some(hold.uid)),
+        Ok(_) => {
+            bad(
+                diags,
+                at(),
+                "Not a maintenance",
+                format!("{id} holds nothing; use the id of a metal_server_maintenance."),
+            );
+            Err(())
+        }
+        Err(error) => {
+            let mut problem = of_engine(server, &error);
+            problem.attribute = at();
+            diags.add_error(problem);
+            Err(())
+        }
+    }
 }
 
 /// Reviews a change of a hold: what it lacks, and what happens to the server.

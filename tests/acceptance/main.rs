@@ -26,6 +26,7 @@ mod metal_maintenance_queue;
 mod metal_server;
 mod metal_server_boot_configuration;
 mod metal_server_maintenance;
+mod metal_server_operation;
 mod queue;
 mod secrets;
 mod windows;

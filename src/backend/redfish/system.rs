@@ -83,6 +83,7 @@ pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     MachineView {
         power: power(system),
         boot_progress: text(&system["BootProgress"]["LastState"]),
+        last_reset: text(&system["LastResetTime"]),
         boot: lists_override(boot).then(|| boot_override(boot)),
         health: text(&system["Status"]["Health"]),
         description: MachineDescription {

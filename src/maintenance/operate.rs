@@ -1,0 +1,265 @@
+//! The rules of a one-shot power operation: made once, proven by what is seen, never repeated blindly.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    machine::{Capabilities, MachineView, PowerState, PowerTarget, ResetType},
+    power::{Limits, Need, Verdict, after, pursue, switch_on},
+    prepare::Facts,
+    queue::shown_time,
+    state::{Maintenance, Progress},
+    step::{Action, Attempt, Reply},
+};
+
+/// What a restart, a power cycle or an NMI does to a server that is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenOff {
+    /// Nothing.
+    Skip,
+    /// Switches it on instead.
+    PowerOn,
+    /// Fails.
+    Error,
+}
+
+impl WhenOff {
+    /// All values in the spelling of the configuration.
+    pub const NAMES: [&'static str; 3] = ["skip", "power_on", "error"];
+
+    /// The value of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "skip" => Self::Skip,
+            "power_on" => Self::PowerOn,
+            "error" => Self::Error,
+            _ => return None,
+        })
+    }
+}
+
+/// What has to be seen before an operation counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// The machine accepted it.
+    Accepted,
+    /// The power it leads to, and, where the machine tells when it was reset last, that it was reset.
+    Power,
+    /// That, and that the operating system runs again, as boot progress tells.
+    Boot,
+}
+
+impl Proof {
+    /// All values in the spelling of the configuration.
+    pub const NAMES: [&'static str; 3] = ["accepted", "power", "boot"];
+
+    /// The value of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "accepted" => Self::Accepted,
+            "power" => Self::Power,
+            "boot" => Self::Boot,
+            _ => return None,
+        })
+    }
+}
+
+/// A one-shot power operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationSpec {
+    /// What is done.
+    pub reset: ResetType,
+    /// What it does to a server that is off, where it needs one that is on.
+    pub when_off: WhenOff,
+    /// What has to be seen.
+    pub proof: Proof,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// What was asked to be seen was seen.
+    Proven,
+    /// The machine accepted it, and that was all that was asked.
+    Accepted,
+    /// The server was in the wanted state already, or was off and is to be left alone.
+    Skipped,
+    /// It was sent, and nothing tells whether it was carried out. It is not sent again.
+    Unproven,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl OperationSpec {
+    /// The power state that the operation is there to reach; `None`: it needs a server that is on, and leaves it on.
+    fn target(&self) -> Option<PowerTarget> {
+        match self.reset {
+            ResetType::On => Some(PowerTarget::On),
+            ResetType::ForceOff | ResetType::GracefulShutdown => Some(PowerTarget::Off),
+            ResetType::GracefulRestart | ResetType::ForceRestart | ResetType::PowerCycle | ResetType::Nmi => None,
+        }
+    }
+
+    /// In words, after the server's name.
+    #[must_use]
+    pub fn effect(&self) -> String {
+        match self.reset {
+            ResetType::On => "is switched on.",
+            ResetType::ForceOff => "is switched off without asking its operating system.",
+            ResetType::GracefulShutdown => "is shut down.",
+            ResetType::GracefulRestart => "is restarted by its operating system.",
+            ResetType::ForceRestart => "is restarted without asking its operating system.",
+            ResetType::PowerCycle => "loses its power and is started again.",
+            ResetType::Nmi => "gets a non-maskable interrupt.",
+        }
+        .to_owned()
+    }
+}
+
+/// What the operation needs next.
+#[must_use]
+pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+    let Some(operation) = &record.spec.operation else { return Verdict::Done };
+    let Some(machine) = &facts.machine else { return Verdict::Look(Need::Machine) };
+    let Some(capabilities) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
+    let action = Action::Reset(operation.reset);
+    match progress.attempts.iter().rev().find(|attempt| attempt.action == action) {
+        Some(last) => {
+            let before = record.prior.as_ref().and_then(|prior| prior.last_reset.as_deref());
+            follow(operation, action, last, progress, machine, before, limits, now)
+        }
+        None => begin(operation, action, progress, machine, capabilities, limits, now),
+    }
+}
+
+fn begin(
+    operation: &OperationSpec,
+    action: Action,
+    progress: &Progress,
+    machine: &MachineView,
+    capabilities: &Capabilities,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    // Switched on instead, by this process or the one before it.
+    if progress.attempts.iter().any(|attempt| attempt.action == Action::Reset(ResetType::On)) {
+        return match switch_on(machine, &progress.attempts, progress.since, false, limits, now) {
+            Verdict::Done => Verdict::Concluded(Outcome::Proven),
+            verdict => verdict,
+        };
+    }
+    if matches!(machine.power, PowerState::PoweringOn | PowerState::PoweringOff) {
+        let until = after(progress.since, limits.power_change);
+        if now < until {
+            let why = format!(
+                "it is {} first",
+                if machine.power == PowerState::PoweringOn { "powering on" } else { "powering off" }
+            );
+            return Verdict::Wait { why, until: Some(until) };
+        }
+    }
+    let found = machine.power.settled();
+    if operation.target().is_some() && operation.target() == found {
+        return Verdict::Concluded(Outcome::Skipped);
+    }
+    if operation.target().is_none() && found == Some(PowerTarget::Off) {
+        match operation.when_off {
+            WhenOff::Skip => return Verdict::Concluded(Outcome::Skipped),
+            WhenOff::PowerOn => return Verdict::Act(Action::Reset(ResetType::On)),
+            WhenOff::Error => {
+                return Verdict::Fail("the server is off, and when_off = \"error\" says that it must be on".to_owned());
+            }
+        }
+    }
+    if !capabilities.can(operation.reset) {
+        return Verdict::Fail(format!("the machine does not accept {}", operation.reset));
+    }
+    Verdict::Act(action)
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+fn follow(
+    operation: &OperationSpec,
+    action: Action,
+    last: &Attempt,
+    progress: &Progress,
+    machine: &MachineView,
+    reset_before: Option<&str>,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    if let Reply::Refused { .. } = last.reply {
+        return pursue(action, &progress.attempts, limits.power_change, limits, now);
+    }
+    if last.reply == Reply::Accepted && operation.proof == Proof::Accepted {
+        return Verdict::Concluded(Outcome::Accepted);
+    }
+    if let Some(target) = operation.target() {
+        let reached = match target {
+            PowerTarget::On => machine.power == PowerState::On && booted(operation, machine),
+            PowerTarget::Off => machine.power == PowerState::Off,
+        };
+        if reached {
+            return Verdict::Concluded(Outcome::Proven);
+        }
+        // These lead to one state, however often they are sent.
+        let within = if operation.reset == ResetType::GracefulShutdown {
+            limits.graceful_shutdown
+        } else {
+            limits.power_change
+                + if operation.proof == Proof::Boot { limits.boot_progress } else { std::time::Duration::ZERO }
+        };
+        return pursue(action, &progress.attempts, within, limits, now);
+    }
+    // An interrupt leaves no trace that a BMC would show.
+    if operation.reset == ResetType::Nmi {
+        let known = last.reply == Reply::Accepted;
+        return Verdict::Concluded(if known { Outcome::Accepted } else { Outcome::Unproven });
+    }
+    let tells = machine.last_reset.is_some() && reset_before.is_some();
+    let was_reset = tells && machine.last_reset.as_deref() != reset_before;
+    let on = machine.power == PowerState::On;
+    if on && was_reset && booted(operation, machine) {
+        return Verdict::Concluded(Outcome::Proven);
+    }
+    // A machine that does not tell when it was reset last: what it accepted, and that it is on, is all there is.
+    if on
+        && !tells
+        && last.reply == Reply::Accepted
+        && booted(operation, machine)
+        && now >= after(last.at, limits.retry_pause)
+    {
+        return Verdict::Concluded(if operation.proof == Proof::Boot { Outcome::Proven } else { Outcome::Accepted });
+    }
+    let patience = match operation.proof {
+        Proof::Boot => limits.power_change + limits.boot_progress,
+        Proof::Power | Proof::Accepted => limits.power_change,
+    };
+    let graceful = if operation.reset == ResetType::GracefulRestart {
+        limits.graceful_shutdown
+    } else {
+        std::time::Duration::ZERO
+    };
+    let until = after(last.at, patience + graceful);
+    if now < until {
+        let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
+        return Verdict::Wait { why: format!("{action} was {said} at {}", shown_time(last.at)), until: Some(until) };
+    }
+    // It may have been carried out: a second one could hit a server that has just come back.
+    Verdict::Concluded(Outcome::Unproven)
+}
+
+/// Whether the operating system runs, where that was asked.
+fn booted(operation: &OperationSpec, machine: &MachineView) -> bool {
+    operation.proof != Proof::Boot || machine.boot_progress.as_deref() == Some("OSRunning")
+}

@@ -1,0 +1,359 @@
+//! `metal_server_operation`: one power operation, once per trigger, under the lock.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
+
+use crate::{
+    engine::{Control, Driven, Engine, Wish},
+    maintenance::{
+        decide::Finish,
+        operate::Outcome,
+        spec::{Spec, WaitFor},
+        state::{Ending, Phase},
+    },
+    plugin::{ResourceExt, diagnostic},
+};
+
+use super::{
+    cell::Cell,
+    diagnostics::{no_longer_ours, of_engine},
+    operation_model::{OperationModel, operation_schema},
+    private::{Private, Remembered, missing_here},
+    review,
+    values::{given, shown_duration, time_limit},
+};
+
+/// Time limits when none are given.
+const CREATE: Duration = Duration::from_hours(1);
+const DELETE: Duration = Duration::from_mins(30);
+
+/// The resource type.
+#[derive(Debug)]
+pub(super) struct ServerOperation {
+    pub(super) cell: Cell,
+}
+
+impl ServerOperation {
+    fn control(&self, model: &OperationModel, create: bool) -> Control {
+        let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
+        let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
+        Control { stop: self.cell.stop.clone(), timeout, release_timeout }
+    }
+
+    async fn review(&self, diags: &mut Diagnostics, model: &OperationModel) {
+        let engine = self.cell.engine_if_ready();
+        let spec = model.check(diags, engine.as_deref());
+        if let (Some(engine), Some(spec)) = (engine, spec) {
+            let patience = self.control(model, true).timeout;
+            let id = model.name_id();
+            let reviewed =
+                review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
+            self.cell.unless_stopped(reviewed).await;
+        }
+    }
+}
+
+/// What a drive means for the state: `None` leaves nothing in it.
+fn conclude(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    mut model: OperationModel,
+    driven: &Driven,
+    timeout: Duration,
+) -> Option<(Value<OperationModel>, Value<Private>)> {
+    let record = &driven.record;
+    let server = record.server().to_owned();
+    let what = record.spec.operation.as_ref().map_or_else(String::new, |operation| operation.reset.to_string());
+    model.show(record);
+    let state = Some((Value::Value(model), Value::Value(Private::of(engine, record))));
+    let mut error =
+        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    match &driven.finish {
+        Finish::Reached => {
+            if record.outcome == Some(Outcome::Unproven) {
+                diags.add_warning(diagnostic(
+                    "An operation could not be proven",
+                    format!(
+                        "{server}: {what} was sent, and nothing that the BMC shows tells whether it was carried out. It is not \
+                         sent again by itself: look at the server, and change triggers to make it again."
+                    ),
+                    AttributePath::root(),
+                ));
+            }
+            state
+        }
+        Finish::Over => {
+            match &record.phase {
+                Phase::Failed { cause, .. } => error(
+                    format!("{what} of {server} failed"),
+                    format!("{cause}\nNothing is left in the state: apply again when the cause is gone."),
+                ),
+                _ => diags.add_error(no_longer_ours(&server, record)),
+            }
+            None
+        }
+        Finish::Withdrawn => {
+            error(
+                format!("Waiting for {server} was interrupted"),
+                format!("{} left the queue; nothing was done to the server.", record.id),
+            );
+            None
+        }
+        Finish::TimedOut(reason) | Finish::Stuck(reason) => {
+            error(
+                format!("{server} was not available in time"),
+                format!(
+                    "{} was {reason}.\nWaited {} (timeouts.create). Its place in the queue is kept for {}: apply again to go on \
+                     in it.",
+                    record.id,
+                    shown_duration(timeout),
+                    shown_duration(record.spec.hold_place_for)
+                ),
+            );
+            None
+        }
+        Finish::Interrupted => {
+            diags.add_warning(diagnostic(
+                "An operation was interrupted",
+                format!("{server}: {what} is {}. Apply goes on with it.", record.phase.name()),
+                AttributePath::root(),
+            ));
+            state
+        }
+        Finish::Lost => {
+            diags.add_error(no_longer_ours(&server, record));
+            None
+        }
+    }
+}
+
+#[async_trait]
+impl Resource for ServerOperation {
+    type State<'a> = Value<OperationModel>;
+    type PrivateState<'a> = Value<Private>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(operation_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(mut model) = config {
+            model.set_defaults();
+            model.check(diags, None);
+        }
+        Some(())
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = config else { return None };
+        model.set_defaults();
+        self.review(diags, &model).await;
+        model.unknown_outputs();
+        if let Some(id) = model.name_id() {
+            model.id = Value::Value(id.to_string());
+        }
+        Some((Value::Value(model), Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
+        let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        let mut model = OperationModel {
+            id: prior.id.clone(),
+            state: prior.state.clone(),
+            outcome: prior.outcome.clone(),
+            requested_at: prior.requested_at.clone(),
+            completed_at: prior.completed_at.clone(),
+            lock_key: prior.lock_key.clone(),
+            previous_power_state: prior.previous_power_state.clone(),
+            ..config
+        };
+        model.set_defaults();
+        let replaced = model.replacing(&prior);
+        if !replaced.is_empty() {
+            self.review(diags, &model).await;
+            model.unknown_outputs();
+        } else if given(&prior.state) == Some("Completed") {
+            model.check(diags, None);
+        } else {
+            // An interrupted one goes on.
+            self.review(diags, &model).await;
+            let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
+            model.unknown_outputs();
+            (model.id, model.lock_key, model.requested_at) = (id, lock_key, requested_at);
+        }
+        Some((Value::Value(model), private, replaced))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        _diags: &mut Diagnostics,
+        _prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::PrivateState<'a>> {
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        planned: Self::State<'a>,
+        _config: Self::State<'a>,
+        _private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(model) = planned else { return None };
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        let server = spec.server.clone();
+        let hold = model.hold(diags);
+        let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
+        let wish = Wish { id: model.name_id()?, spec: Spec { parent, ..spec }, wait_for: WaitFor::InMaintenance };
+        let control = self.control(&model, true);
+        match engine.hold(&wish, &control).await {
+            Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        planned: Self::State<'a>,
+        _config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
+        if given(&prior.state) == Some("Completed") {
+            // It is made; what changed would have mattered before.
+            return Some((Value::Value(model), private));
+        }
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        let server = spec.server.clone();
+        let wish = Wish { id: model.name_id()?, spec, wait_for: WaitFor::InMaintenance };
+        let control = self.control(&model, false);
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(prior), private));
+        };
+        match engine.resume(&uid, &wish, &control).await {
+            Ok(Some(driven)) => conclude(diags, &engine, model, &driven, control.timeout),
+            Ok(None) => {
+                let mut model = model;
+                if let Ok(Some(held)) = engine.held(&uid).await {
+                    model.show(&held.record);
+                }
+                Some((Value::Value(model), private))
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                Some((Value::Value(prior), private))
+            }
+        }
+    }
+
+    async fn destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<()> {
+        let Value::Value(model) = prior else { return Some(()) };
+        let engine = self.cell.engine(diags)?;
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: Some(&model.requested_at) };
+        // Without a record there is nothing that could be made again.
+        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else { return Some(()) };
+        let control = self.control(&model, false);
+        let control = Control { timeout: control.release_timeout, ..control };
+        match engine.release(&uid, &server, Ending::Completed, &control).await {
+            Ok(_) => Some(()),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
+        // What is made is made: nothing on the server or in the store changes that.
+        if given(&model.state) == Some("Completed") {
+            return Some((Value::Value(model), private));
+        }
+        let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(model), private));
+        };
+        match engine.held(&uid).await {
+            Ok(Some(held)) if matches!(held.record.phase, Phase::Failed { .. }) => Some((Value::Null, private)),
+            Ok(Some(held)) => {
+                model.show(&held.record);
+                Some((Value::Value(model), private))
+            }
+            Ok(None) => {
+                let gone = missing_here(diags, &engine, &server, &private);
+                Some((if gone { Value::Null } else { Value::Value(model) }, private))
+            }
+            Err(error) => {
+                diags.add_warning(diagnostic(
+                    "The coordination store did not answer",
+                    format!("{server}: {error}. Its last known values are kept."),
+                    AttributePath::root(),
+                ));
+                Some((Value::Value(model), private))
+            }
+        }
+    }
+
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        id: String,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        diags.add_error(diagnostic(
+            format!("The operation {id} cannot be imported"),
+            "An operation is made once and leaves nothing to manage. Write the resource, and it is made.",
+            AttributePath::root(),
+        ));
+        None
+    }
+}
+
+impl ResourceExt for ServerOperation {
+    fn is_gone(&self, state: &Self::State<'_>) -> bool {
+        state.is_null()
+    }
+}

@@ -1,0 +1,209 @@
+//! `metal_server_operation`: one power operation, once per trigger, under the lock.
+
+use bmc_simulator::{Fault, HeldQuery, Personality, Phase, PowerState, ResetType, SimulatorConfig};
+
+use crate::support::{
+    simulator::{Fleet, SOON, maintenance},
+    wait::eventually,
+    workspace::Workspace,
+};
+
+const ADDRESS: &str = "metal_server_operation.now";
+
+fn operation(what: &str, more: &str) -> String {
+    let policy = if more.contains("policy") || more.contains("maintenance_id") { "" } else { "policy = \"Enforced\"" };
+    format!(
+        "resource \"metal_server_operation\" \"now\" {{\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"op\"\n  \
+         operation = \"{what}\"\n  {policy}\n  {more}\n}}\n"
+    )
+}
+
+for_each_host! {
+    async fn it_is_made_once_per_trigger_and_destroy_touches_nothing(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &operation("ForceRestart", "reason = \"hangs\""));
+        workspace.try_plan().await.succeeded().says("node1 is restarted without asking its operating system");
+        workspace.apply().await.succeeded();
+        let made = workspace.resource(ADDRESS).await.unwrap();
+        assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
+        assert!(workspace.plan().await.changes().is_empty());
+        // What only tells people changes in place and makes nothing.
+        fleet.configure(&workspace, &operation("ForceRestart", "reason = \"hung\""));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        // Nobody holds the server, and the queue does not show what is over.
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+
+        fleet.configure(&workspace, &operation("ForceRestart", "triggers = { run = \"2\" }"));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart", "ForceRestart"]);
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 2);
+        // Written again after a destroy, it is made again.
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 3);
+    }
+}
+
+for_each_host! {
+    async fn each_leads_to_what_its_name_says(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        for (what, power) in [
+            ("ForceOff", PowerState::Off),
+            ("On", PowerState::On),
+            ("GracefulShutdown", PowerState::Off),
+            ("On", PowerState::On),
+            ("PowerCycle", PowerState::On),
+            ("GracefulRestart", PowerState::On),
+        ] {
+            fleet.configure(&workspace, &operation(what, "proof = \"power\""));
+            workspace.apply().await.succeeded();
+            let made = workspace.resource(ADDRESS).await.unwrap();
+            assert_eq!(made["outcome"], "Proven", "{what}: {made}");
+            assert_eq!(fleet.system("node1").power, power, "{what}");
+        }
+        fleet.configure(&workspace, &operation("Nmi", "proof = \"accepted\""));
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Accepted");
+        fleet.configure(&workspace, &operation("ForceRestart", "proof = \"boot\""));
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Proven");
+        assert_eq!(
+            fleet.resets("node1"),
+            ["ForceOff", "On", "GracefulShutdown", "On", "PowerCycle", "GracefulRestart", "Nmi", "ForceRestart"]
+        );
+    }
+}
+
+for_each_host! {
+    async fn a_server_that_is_off_is_skipped_started_or_an_error(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.simulator.set_power("node1", PowerState::Off).unwrap();
+        fleet.until("node1", PowerState::Off).await;
+        fleet.configure(&workspace, &operation("ForceRestart", ""));
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Skipped");
+        fleet.configure(&workspace, &operation("ForceRestart", "when_off = \"error\"\n  triggers = { n = \"2\" }"));
+        workspace.apply().await.failed().says("ForceRestart of node1 failed").says("the server is off");
+        assert!(fleet.resets("node1").is_empty());
+        fleet.configure(&workspace, &operation("ForceRestart", "when_off = \"power_on\"\n  triggers = { n = \"3\" }"));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["On"]);
+    }
+}
+
+for_each_host! {
+    async fn it_waits_for_its_turn_or_acts_under_a_hold(host) {
+        let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
+        let other = holder.beside();
+        fleet.configure(&holder, &maintenance("node1", "m", ""));
+        holder.apply().await.succeeded();
+        fleet.configure(&other, &operation("ForceRestart", ""));
+        // Of the same owner: a turn of its own would wait for its own configuration.
+        other.apply().await.failed().says("node1 is held by tests/m").says("maintenance_id");
+        let theirs = operation("ForceRestart", "").replace("\"op\"", "\"theirs\"");
+        fleet.configure_with(&other, "owner = \"others\"", &theirs);
+        let waiting = other.start_apply();
+        waiting.until_it_logs("waiting for turn, 1 ahead: tests/m", SOON).await;
+        assert!(fleet.resets("node1").is_empty());
+        let under = operation("PowerCycle", "maintenance_id = metal_server_maintenance.held.id");
+        fleet.configure(&holder, &format!("{}{under}", maintenance("node1", "m", "")));
+        holder.try_plan().await.succeeded().says("It happens under tests/m");
+        holder.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+        assert!(holder.plan().await.changes().is_empty());
+        holder.destroy().await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["PowerCycle", "ForceRestart"]);
+    }
+}
+
+for_each_host! {
+    async fn killed_after_the_bmc_accepted_it_is_not_made_again(host) {
+        for phase in [Phase::Before, Phase::After] {
+            let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+            fleet.configure(&workspace, &operation("ForceRestart", ""));
+            let fault = Fault::hold(phase).on_request("POST", "*ComputerSystem.Reset").times(1);
+            let _ = fleet.simulator.inject(fault);
+            let run = workspace.start_apply();
+            let query = HeldQuery::default();
+            let held = eventually("a held reset", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
+            run.kill_everything();
+            drop(run);
+            if phase == Phase::After {
+                fleet.simulator.release(held.sequence).unwrap();
+            }
+            // The BMC has noticed that nobody is there.
+            let gone = async || fleet.simulator.held(&query).is_empty().then_some(());
+            eventually("the end of the request", SOON, gone).await;
+            let applied = |fleet: &Fleet| fleet.simulator.journal(&bmc_simulator::JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset")).iter().filter(|entry| entry.applied).count();
+            let before = applied(&fleet);
+            let again = workspace.apply().await.succeeded();
+            let made = workspace.resource(ADDRESS).await.unwrap();
+            if before == 1 {
+                assert_eq!((applied(&fleet), &made["outcome"]), (1, &"Proven".into()), "{phase:?}: made twice");
+            } else {
+                // It never arrived, and nothing shows that: better not made than made twice.
+                assert_eq!((applied(&fleet), &made["outcome"]), (0, &"Unproven".into()), "{phase:?}");
+                again.says("An operation could not be proven").says("change triggers");
+            }
+            assert!(workspace.plan().await.changes().is_empty());
+        }
+    }
+}
+
+for_each_host! {
+    async fn a_lost_reply_is_answered_by_looking(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &operation("PowerCycle", ""));
+        let _ = fleet.simulator.inject(Fault::lose_reply().on_request("POST", "*ComputerSystem.Reset").times(1));
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Proven");
+        assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+    }
+}
+
+for_each_host! {
+    async fn what_cannot_be_done_is_refused_at_plan(host) {
+        let mut personality = Personality::generic();
+        personality.power.reset_types = vec![ResetType::On, ResetType::ForceOff, ResetType::ForceRestart];
+        personality.power.shows_boot_progress = false;
+        let fleet = Fleet::with(SimulatorConfig::with_systems(1).with_personality(personality)).await;
+        let workspace = Workspace::new(host);
+        for (what, more, says) in [
+            ("PowerCycle", "", "does not accept PowerCycle; it lists"),
+            ("Reboot", "", "Not a possible value"),
+            ("ForceRestart", "proof = \"boot\"", "shows no boot progress"),
+            ("Nmi", "proof = \"boot\"", "Not for this operation"),
+            ("ForceRestart", "when_off = \"panic\"", "Not a possible value"),
+            ("ForceRestart", "maintenance_id = \"tests/m\"\n  policy = \"Enforced\"", "Not under a hold"),
+            ("ForceRestart", "maintenance_id = \"m\"", "Not an id of a maintenance"),
+            ("ForceRestart", "policy = \"Enforced\"\n  escalate_after = \"1h\"", "Only with OwnerApproval"),
+            ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
+        ] {
+            fleet.configure(&workspace, &operation(what, more));
+            workspace.try_plan().await.failed().says(says).says("on main.tf line");
+        }
+        let without = operation("ForceRestart", "").replace("policy = \"Enforced\"", "");
+        fleet.configure(&workspace, &without);
+        workspace.try_plan().await.failed().says("A policy is needed");
+        assert_eq!(fleet.changes("node1"), [""; 0]);
+    }
+}
+
+for_each_host! {
+    async fn an_operation_on_a_claimed_server_asks_its_owner(host) {
+        let (fleet, owner) = (Fleet::new(1).await, Workspace::new(host));
+        let asker = owner.beside();
+        let claim = "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n}\n";
+        fleet.configure_with(&owner, "owner = \"team-db\"", claim);
+        owner.apply().await.succeeded();
+        fleet.configure(&asker, &operation("ForceRestart", "policy = \"OwnerApproval\""));
+        let waiting = asker.start_apply();
+        waiting.until_it_logs("waiting for approval by team-db", SOON).await;
+        owner.try_plan().await.succeeded().says("the server is restarted without asking");
+        owner.metal(&["approve", "tests/op", "--owner", "team-db"]).await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+    }
+}
