@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod look;
 pub mod process;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,7 @@ use crate::{
         window::WindowSpec,
     },
     probe::Probe,
-    store::Store,
+    store::{LockView, Store},
 };
 
 pub use consent::{ApprovalWish, ClaimWish};
@@ -35,6 +36,7 @@ pub use error::EngineError;
 pub use look::{Held, Seen};
 
 use lease::LeaseKeeper;
+use snapshot::Snapshot;
 
 /// Numbers that shape how the engine works.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +101,7 @@ pub struct Parts {
 pub struct Engine {
     parts: Parts,
     lease: LeaseKeeper,
+    snapshot: Snapshot,
 }
 
 impl Engine {
@@ -111,7 +114,7 @@ impl Engine {
             parts.runner.clone(),
             parts.tuning.lease,
         );
-        Self { parts, lease }
+        Self { parts, lease, snapshot: Snapshot::default() }
     }
 
     /// Where records live.
@@ -171,6 +174,11 @@ impl Engine {
     /// The machine behind a configured name.
     pub fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, EngineError> {
         Ok(self.parts.backend.machine(server)?)
+    }
+
+    /// What is known of a machine, for a plan: all the machines of one plan are read in one look at the store.
+    pub async fn planned_view(&self, key: &LockKey) -> Result<LockView, EngineError> {
+        self.snapshot.view(&self.parts.store, &self.parts.clock, key).await
     }
 
     /// The lock key of a server: its hardware identity, checked against what its name was bound to before.

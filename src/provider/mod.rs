@@ -6,13 +6,19 @@ mod boot_configuration_model;
 mod cell;
 mod claim_model;
 mod config;
+mod data_source_maintenance_preview;
 mod data_source_maintenance_queue;
+mod data_source_maintenance_window;
 mod data_source_server;
 mod diagnostics;
+mod function_in_window;
+mod function_next_window;
+mod function_window;
 mod maintenance_model;
 mod maintenance_outcome;
 mod operation_model;
 mod private;
+mod prospect;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;
@@ -30,7 +36,7 @@ use tf_provider::{AttributePath, Diagnostics, Provider, schema::Schema, value::V
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    plugin::{AnyDataSource, AnyResource, ServedProvider, data_source, diagnostic, resource},
+    plugin::{AnyDataSource, AnyFunction, AnyResource, ServedProvider, data_source, diagnostic, function, resource},
     settings::{self, Environment},
 };
 
@@ -138,12 +144,22 @@ impl ServedProvider for MetalProvider {
     }
 
     fn data_sources(&self) -> Vec<(&'static str, Box<dyn AnyDataSource>)> {
+        use data_source_maintenance_preview::MaintenancePreview;
         use data_source_maintenance_queue::MaintenanceQueue;
+        use data_source_maintenance_window::MaintenanceWindow;
         use data_source_server::Server;
         let cell = || self.cell.clone();
         vec![
             ("metal_server", data_source(Server { cell: cell() })),
             ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
+            ("metal_maintenance_preview", data_source(MaintenancePreview { cell: cell() })),
+            ("metal_maintenance_window", data_source(MaintenanceWindow { cell: cell() })),
         ]
+    }
+
+    fn functions(&self) -> Vec<(&'static str, Box<dyn AnyFunction>)> {
+        use function_in_window::InWindow;
+        use function_next_window::NextWindow;
+        vec![("next_window", function(NextWindow)), ("in_window", function(InWindow))]
     }
 }

@@ -7,22 +7,19 @@ use tf_provider::{AttributePath, Diagnostics};
 use crate::{
     engine::Engine,
     maintenance::{
-        approval::{Scope, Standing},
         ids::{MaintenanceId, Uid},
         machine::MachineView,
         operate::Proof,
         prepare::missing_capabilities,
-        queue::{self, Ahead},
-        spec::{Kind, Policy, Spec},
-        window::Start,
+        spec::{Kind, Spec},
     },
     plugin::diagnostic,
-    store::LockView,
 };
 
 use super::{
     diagnostics::{of_engine, of_machine},
-    values::{bad, shown_duration},
+    prospect::Prospect,
+    values::bad,
 };
 
 /// Reviews a hold that is about to be asked for.
@@ -162,117 +159,22 @@ async fn effects(
     id: Option<&MaintenanceId>,
     patience: Option<Duration>,
 ) {
-    let mut lines = Vec::new();
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
-    let power = now.as_ref().map_or("unknown".to_owned(), |now| now.power.to_string());
-    let will = spec.effect();
-    if !will.is_empty() {
-        lines.push(format!("{} {will}", spec.server));
-    }
-    lines.push(format!("Now: {power}."));
-    match view(engine, spec).await {
-        None => lines.push("Queue: not known, the coordination store or the BMC did not answer.".to_owned()),
-        Some(view) => {
-            lines.extend(owner(engine, spec, id, &view));
-            let ahead = ahead(engine, spec, id, &view);
-            let names: Vec<String> = ahead.iter().map(ToString::to_string).collect();
-            lines.push(match ahead.len() {
-                0 => "Queue: free.".to_owned(),
-                n => format!("Queue: {n} ahead: {}.", names.join(", ")),
-            });
-        }
-    }
-    lines.extend(window(diags, engine, spec, patience));
-    let summary =
-        if will.is_empty() { "Servers will be taken out of service" } else { "Servers will be switched or booted" };
-    diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
-}
-
-/// When it may start. A window that opens too late for this apply is an error.
-fn window(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, patience: Option<Duration>) -> Option<String> {
-    let asked = spec.window.as_ref()?;
-    let window = asked.compile().ok()?;
-    let now = engine.now();
-    let next = match window.may_start(now) {
-        Start::Now(opening) => return Some(format!("Window: open until {}.", window.shown(opening.end))),
-        Start::At(next) => next,
-        Start::Never => return Some("Window: it never opens again.".to_owned()),
-    };
-    let until = next.start.duration_since(now).unsigned_abs();
-    // Seconds help nobody who plans a night.
-    let until = shown_duration(Duration::from_secs(until.as_secs().div_ceil(60) * 60));
-    let lasts = next.end.duration_since(next.start).unsigned_abs();
-    let opens = format!("opens {} (in {until}) for {}", window.shown(next.start), shown_duration(lasts));
-    if let Some(patience) = patience
-        && next.start.duration_since(now).unsigned_abs() > patience
-    {
+    let prospect = Prospect::look(engine, spec, id, now.map(|now| now.power), patience).await;
+    if let Some(late) = &prospect.too_late {
         bad(
             diags,
             AttributePath::new("timeouts").attribute("create"),
             &format!("{} cannot be taken in time", spec.server),
-            format!(
-                "Its window {opens}; timeouts.create = {} ends before that. Raise it, apply nearer to the window, or take a \
-                 place in the queue with wait_for = \"Enqueued\" and apply again in the window.",
-                shown_duration(patience)
-            ),
+            late.clone(),
         );
     }
-    Some(format!("Window: {opens}."))
-}
-
-/// What the store knows of the server.
-async fn view(engine: &Engine, spec: &Spec) -> Option<LockView> {
-    let key = engine.known_lock_key(&spec.server).await?;
-    engine.store().view(&key).await.ok()
-}
-
-/// Whether the server's owner is asked, and has answered.
-fn owner(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Option<String> {
-    let claim = view.lock.ownership.claim.as_ref();
-    if spec.policy == Policy::Enforced {
-        return claim.map(|claim| format!("Owner: {claim}; is told but not asked (Enforced)."));
-    }
-    if engine.always_performs() {
-        let whom = claim.map_or_else(|| "nobody claimed it".to_owned(), ToString::to_string);
-        return Some(format!("Owner: {whom}; is not asked (the provider's always_perform_maintenance)."));
-    }
-    let Some(claim) = claim else {
-        return Some(if spec.require_claim {
-            "Owner: nobody has claimed it, and require_claim waits until somebody does and approves.".to_owned()
-        } else {
-            "Owner: Nobody has claimed it: no approval is needed.".to_owned()
-        });
-    };
-    let digest = engine.as_asked_here(spec).digest();
-    let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
-    let approved = view.lock.ownership.approvals.iter().any(|approval| {
-        approval.used_by.is_none()
-            && approval.in_time(view.now) == Standing::InForce
-            && match &approval.scope {
-                Scope::All => true,
-                Scope::Maintenance { id: about, digest: bound } => Some(about) == id && *bound == digest,
-            }
-    });
-    let mut line = if approved {
-        format!("Owner: {claim} has approved it.")
+    let summary = if prospect.effect.is_empty() {
+        "Servers will be taken out of service"
     } else {
-        format!("Owner: {claim}, no approval yet for {name} (digest {digest}).")
+        "Servers will be switched or booted"
     };
-    if !approved && let Some(after) = spec.escalate_after {
-        line.push_str(&format!(" Without an answer it is taken {} after it was asked for.", shown_duration(after)));
-    }
-    Some(line)
-}
-
-/// Who would be before a new wish for this server.
-fn ahead(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Vec<Ahead> {
-    let holder = view.lock.holder().into_iter();
-    let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
-    holder
-        .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= spec.priority))
-        .filter(|entry| Some(&entry.id) != id)
-        .map(|entry| queue::describe(&view.lock, entry, &view.leases, view.now))
-        .collect()
+    diags.add_warning(diagnostic(summary, prospect.lines().join("\n"), AttributePath::root()));
 }

@@ -1,0 +1,53 @@
+//! One look at the whole queue for everything that a plan asks about it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::sync::Mutex;
+
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::LockKey,
+        lock::{Leases, ServerLock},
+    },
+    store::{LockView, Store},
+};
+
+use super::EngineError;
+
+/// How long a look counts. A plan of a thousand servers takes less; a process that lives for hours sees what is new.
+const FRESH: Duration = Duration::from_secs(10);
+
+type Views = Arc<HashMap<LockKey, LockView>>;
+
+/// What was read last, and when, on our own clock.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    last: Mutex<Option<(Duration, Views)>>,
+}
+
+impl Snapshot {
+    /// What is known of a machine, at most [`FRESH`] old. Whoever comes while it is being read waits for that reading.
+    pub(super) async fn view(
+        &self,
+        store: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+        key: &LockKey,
+    ) -> Result<LockView, EngineError> {
+        let mut last = self.last.lock().await;
+        let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);
+        let views = if let Some((_, views)) = fresh {
+            Arc::clone(views)
+        } else {
+            let read = store.view_all().await?;
+            let views: Views = Arc::new(read.into_iter().map(|view| (view.lock.key.clone(), view)).collect());
+            *last = Some((clock.monotonic(), Arc::clone(&views)));
+            views
+        };
+        Ok(views.get(key).cloned().unwrap_or_else(|| LockView {
+            lock: Arc::new(ServerLock::new(key.clone())),
+            leases: Arc::new(Leases::default()),
+            now: clock.now(),
+        }))
+    }
+}

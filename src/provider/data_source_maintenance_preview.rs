@@ -1,0 +1,302 @@
+//! `metal_maintenance_preview`: what a maintenance of some servers would mean, as data for a comment on a pull request.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        queue::Ahead,
+        spec::{Kind, Policy, Spec},
+        window::OnClose,
+    },
+};
+
+use super::{
+    boot::{self, BootModel},
+    cell::Cell,
+    prospect::Prospect,
+    schema::{attributes, computed, optional, required, schema},
+    values::{Text, bad, duration, given, known, one_of, power},
+    window::{WindowModel, window_attribute},
+};
+
+/// How many BMCs are asked at once.
+const AT_ONCE: usize = 10;
+
+/// Somebody who is before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AheadModel {
+    id: Text,
+    state: Text,
+    holds: ValueBool,
+    since: Text,
+    by: Text,
+    reason: Text,
+    expires_at: Text,
+    waits_for: Text,
+}
+
+/// One server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct PreviewModel {
+    server: Text,
+    effect: Text,
+    power_state: Text,
+    ahead: ValueList<AheadModel>,
+    owner: Text,
+    contact: Text,
+    approval_missing: ValueBool,
+    digest: Text,
+    window_opens_at: Text,
+    window_closes_at: Text,
+    earliest_start: Text,
+    problems: ValueList<Text>,
+    text: Text,
+}
+
+/// A `metal_maintenance_preview` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct PreviewsModel {
+    servers: ValueList<Text>,
+    maintenance: Text,
+    policy: Text,
+    require_claim: ValueBool,
+    priority: ValueNumber,
+    server_power: Text,
+    boot_configuration: Value<BootModel>,
+    window: Value<WindowModel>,
+    timeout: Text,
+    previews: ValueList<PreviewModel>,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(super) struct MaintenancePreview {
+    pub(super) cell: Cell,
+}
+
+impl PreviewsModel {
+    /// What would be asked, without its server.
+    fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<(Spec, Option<Duration>)> {
+        let path = AttributePath::new;
+        let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {
+            "OwnerApproval" => Some(Policy::OwnerApproval),
+            "Enforced" => Some(Policy::Enforced),
+            _ => None,
+        });
+        if let Some(text) = given(&self.maintenance)
+            && let Err(problem) = text.parse::<MaintenanceId>()
+        {
+            bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
+        }
+        let server_power = power(diags, &self.server_power, path("server_power"));
+        let boot = match &self.boot_configuration {
+            Value::Value(boot) => {
+                let mut boot = boot.clone();
+                boot.set_defaults();
+                boot.check(diags, &path("boot_configuration"))
+            }
+            _ => None,
+        };
+        let window = match &self.window {
+            Value::Value(window) => {
+                let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
+                window.check(diags, &path("window"), OnClose::Finish, now, named)
+            }
+            _ => None,
+        };
+        let timeout = duration(diags, &self.timeout, path("timeout"));
+        let spec = Spec {
+            policy: policy.unwrap_or(Policy::Enforced),
+            require_claim: self.require_claim == Value::Value(true),
+            priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
+            server_power,
+            boot,
+            window,
+            ..Spec::new(Kind::Maintenance, "")
+        };
+        diags.errors.is_empty().then_some((spec, timeout))
+    }
+}
+
+async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeout: Option<Duration>) -> PreviewModel {
+    let mut problems = Vec::new();
+    let power = match engine.machine(&spec.server) {
+        Err(error) => {
+            problems.push(format!("{error}."));
+            None
+        }
+        Ok(machine) => match machine.observe().await {
+            Ok(seen) => Some(seen.power),
+            Err(error) => {
+                problems.push(format!("{error}."));
+                None
+            }
+        },
+    };
+    let prospect = Prospect::look(engine, spec, id, power, timeout).await;
+    problems.extend(prospect.too_late.clone());
+    if !prospect.store_answered {
+        problems.push("The queue is not known.".to_owned());
+    }
+    let text = prospect.lines().join("\n");
+    let (owner, contact) = prospect.owner.unzip();
+    let (opens, closes) = prospect.window.unzip();
+    PreviewModel {
+        server: Value::Value(prospect.server),
+        effect: Value::Value(prospect.effect),
+        power_state: known(prospect.power.map(|power| power.to_string())),
+        ahead: Value::Value(prospect.ahead.into_iter().map(AheadModel::from).collect()),
+        owner: known(owner),
+        contact: known(contact.flatten()),
+        approval_missing: Value::Value(prospect.approval_missing),
+        digest: Value::Value(prospect.digest),
+        window_opens_at: known(opens.map(|at| at.to_string())),
+        window_closes_at: known(closes.map(|at| at.to_string())),
+        earliest_start: known(prospect.earliest.map(|at| at.to_string())),
+        problems: Value::Value(problems.into_iter().map(Value::Value).collect()),
+        text: Value::Value(text),
+    }
+}
+
+impl From<Ahead> for AheadModel {
+    fn from(ahead: Ahead) -> Self {
+        Self {
+            id: Value::Value(ahead.id.to_string()),
+            state: Value::Value(ahead.state.to_owned()),
+            holds: Value::Value(ahead.holds),
+            since: Value::Value(ahead.since.to_string()),
+            by: Value::Value(ahead.by.to_string()),
+            reason: known(ahead.reason),
+            expires_at: known(ahead.expires_at.map(|at| at.to_string())),
+            waits_for: known(ahead.hindrance),
+        }
+    }
+}
+
+#[async_trait]
+impl DataSource for MaintenancePreview {
+    type State<'a> = Value<PreviewsModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeList, Bool, List, Number, String};
+        let ahead = attributes([
+            ("id", computed(String, "`namespace/name` of the maintenance.")),
+            ("state", computed(String, "Its state.")),
+            ("holds", computed(Bool, "Whether it has the server; the others wait.")),
+            ("since", computed(String, "Since when it holds or waits (RFC 3339, UTC).")),
+            ("by", computed(String, "Who.")),
+            ("reason", computed(String, "Why.")),
+            ("expires_at", computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.")),
+            ("waits_for", computed(String, "What keeps it from starting, so that it blocks nobody; null: nothing.")),
+        ]);
+        let one = attributes([
+            ("server", computed(String, "The server's name.")),
+            ("effect", computed(String, "What would happen to it, in words; empty when it is only taken.")),
+            ("power_state", computed(String, "Its power now; null when its BMC does not answer.")),
+            (
+                "ahead",
+                computed(AttributeList(ahead), "Who is before it: the holder first, then waiters in their order."),
+            ),
+            ("owner", computed(String, "Who claimed it; null: nobody.")),
+            ("contact", computed(String, "Where the owner is reached.")),
+            ("approval_missing", computed(Bool, "Whether it would wait for an approval.")),
+            (
+                "digest",
+                computed(
+                    String,
+                    "The digest that an approval beforehand would be bound to, if the maintenance asks exactly this.",
+                ),
+            ),
+            ("window_opens_at", computed(String, "When its window opens, or opened (RFC 3339, UTC).")),
+            ("window_closes_at", computed(String, "When it closes then (RFC 3339, UTC).")),
+            (
+                "earliest_start",
+                computed(
+                    String,
+                    "The earliest start (RFC 3339, UTC); null when it depends on somebody's word or on a hold without an end.",
+                ),
+            ),
+            (
+                "problems",
+                computed(
+                    List(Box::new(String)),
+                    "What is in the way or not known: a BMC that does not answer, a window that comes too late.",
+                ),
+            ),
+            ("text", computed(String, "All of it in sentences, as a plan of the maintenance would say it.")),
+        ]);
+        let mut all = attributes([
+            ("servers", required(List(Box::new(String)), "The servers' names in the provider's configuration.")),
+            (
+                "maintenance",
+                optional(
+                    String,
+                    "`namespace/name` of the maintenance that is meant: its own place in the queue is not counted as ahead, and an approval of it counts.",
+                ),
+            ),
+            ("policy", optional(String, "`Enforced` (the default) or `OwnerApproval`.")),
+            ("require_claim", optional(Bool, "As in the maintenance.")),
+            ("priority", optional(Number, "As in the maintenance. Default: `0`.")),
+            ("server_power", optional(String, "As in the maintenance.")),
+            (
+                "timeout",
+                optional(
+                    String,
+                    "How long create would wait; what comes later is a problem. Default: as long as it takes.",
+                ),
+            ),
+            ("previews", computed(AttributeList(one), "One entry a server, in the order of `servers`.")),
+        ]);
+        let mut boot = attributes(boot::attributes());
+        boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
+        all.insert(
+            "boot_configuration".to_owned(),
+            optional(AttributeType::AttributeSingle(boot), "As in the maintenance."),
+        );
+        all.insert("window".to_owned(), window_attribute());
+        Some(schema(
+            "What a maintenance of some servers would mean: what happens to them, who is before it, whose approval is \
+             missing, when it could start. Only reads, and works with BMCs and the store down.",
+            all,
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            model.check(diags, None);
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let (spec, timeout) = model.check(diags, Some(&engine))?;
+        let id: Option<MaintenanceId> = given(&model.maintenance).and_then(|text| text.parse().ok());
+        let Value::Value(servers) = &model.servers else { return None };
+        let specs: Vec<Spec> =
+            servers.iter().filter_map(given).map(|server| Spec { server: server.to_owned(), ..spec.clone() }).collect();
+        let looks: Vec<_> = specs.iter().map(|spec| Box::pin(preview(&engine, spec, id.as_ref(), timeout))).collect();
+        let looks = stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>();
+        model.previews = Value::Value(Box::pin(self.cell.unless_stopped(looks)).await?);
+        Some(Value::Value(model))
+    }
+}

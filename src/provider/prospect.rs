@@ -1,0 +1,199 @@
+//! What is ahead of a maintenance that is about to be asked for: as sentences for a plan, as data for a script. Only reads.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        approval::{Scope, Standing},
+        ids::MaintenanceId,
+        machine::PowerState,
+        queue::{self, Ahead},
+        spec::{Policy, Spec},
+        window::Start,
+    },
+    store::LockView,
+};
+
+use super::values::shown_duration;
+
+/// What stands between a wish and its start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prospect {
+    pub(super) server: String,
+    /// What happens to the server, in words; empty when it is only taken.
+    pub(super) effect: String,
+    /// Its power now; `None`: its BMC does not answer.
+    pub(super) power: Option<PowerState>,
+    /// Whether the store answered.
+    pub(super) store_answered: bool,
+    /// The holder, if any, and the waiters before it.
+    pub(super) ahead: Vec<Ahead>,
+    /// Whose server it is, and where they are reached.
+    pub(super) owner: Option<(String, Option<String>)>,
+    /// Whether the owner's word is missing.
+    pub(super) approval_missing: bool,
+    /// The digest that an approval would be bound to.
+    pub(super) digest: String,
+    /// What there is to say about the owner.
+    owner_line: Option<String>,
+    /// When the window opens, and when it closes then; `None`: there is no window, or it never opens.
+    pub(super) window: Option<(Timestamp, Timestamp)>,
+    window_line: Option<String>,
+    /// The earliest start, as far as it can be told: nobody knows when a hold without `expires_after` ends.
+    pub(super) earliest: Option<Timestamp>,
+    /// Why it cannot start within its time limit.
+    pub(super) too_late: Option<String>,
+}
+
+impl Prospect {
+    /// Looks at the store and the clock. `patience` is how long it may wait; `None`: as long as it takes.
+    pub(super) async fn look(
+        engine: &Engine,
+        spec: &Spec,
+        id: Option<&MaintenanceId>,
+        power: Option<PowerState>,
+        patience: Option<Duration>,
+    ) -> Self {
+        let mut prospect = Self {
+            server: spec.server.clone(),
+            effect: spec.effect(),
+            power,
+            digest: engine.as_asked_here(spec).digest(),
+            ..Self::default()
+        };
+        let view = match engine.known_lock_key(&spec.server).await {
+            Some(key) => engine.planned_view(&key).await.ok(),
+            None => None,
+        };
+        if let Some(view) = &view {
+            prospect.store_answered = true;
+            prospect.ask_owner(engine, spec, id, view);
+            prospect.ahead = ahead(engine, spec, id, view);
+        }
+        prospect.look_at_window(engine, spec, patience);
+        prospect.guess_start(engine.now());
+        prospect
+    }
+
+    /// In sentences, for a reviewer.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.effect.is_empty() {
+            lines.push(format!("{} {}", self.server, self.effect));
+        }
+        let power = self.power.map_or("unknown".to_owned(), |power| power.to_string());
+        lines.push(format!("Now: {power}."));
+        lines.extend(self.owner_line.clone());
+        let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
+        lines.push(match (self.store_answered, names.len()) {
+            (false, _) => "Queue: not known, the coordination store or the BMC did not answer.".to_owned(),
+            (true, 0) => "Queue: free.".to_owned(),
+            (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
+        });
+        lines.extend(self.window_line.clone());
+        lines
+    }
+
+    fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
+        let claim = view.lock.ownership.claim.as_ref();
+        self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
+        if spec.policy == Policy::Enforced {
+            self.owner_line = claim.map(|claim| format!("Owner: {claim}; is told but not asked (Enforced)."));
+            return;
+        }
+        if engine.always_performs() {
+            let whom = claim.map_or_else(|| "nobody claimed it".to_owned(), ToString::to_string);
+            let line = format!("Owner: {whom}; is not asked (the provider's always_perform_maintenance).");
+            self.owner_line = Some(line);
+            return;
+        }
+        let Some(claim) = claim else {
+            self.approval_missing = spec.require_claim;
+            let line = if spec.require_claim {
+                "Owner: nobody has claimed it, and require_claim waits until somebody does and approves."
+            } else {
+                "Owner: Nobody has claimed it: no approval is needed."
+            };
+            self.owner_line = Some(line.to_owned());
+            return;
+        };
+        let approved = view.lock.ownership.approvals.iter().any(|approval| {
+            let about = match &approval.scope {
+                Scope::All => true,
+                Scope::Maintenance { id: about, digest } => Some(about) == id && *digest == self.digest,
+            };
+            about && approval.used_by.is_none() && approval.in_time(view.now) == Standing::InForce
+        });
+        self.approval_missing = !approved;
+        let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
+        let mut line = if approved {
+            format!("Owner: {claim} has approved it.")
+        } else {
+            format!("Owner: {claim}, no approval yet for {name} (digest {}).", self.digest)
+        };
+        if !approved && let Some(after) = spec.escalate_after {
+            let after = shown_duration(after);
+            line.push_str(&format!(" Without an answer it is taken {after} after it was asked for."));
+        }
+        self.owner_line = Some(line);
+    }
+
+    fn look_at_window(&mut self, engine: &Engine, spec: &Spec, patience: Option<Duration>) {
+        let Some(window) = spec.window.as_ref().and_then(|window| window.compile().ok()) else { return };
+        let now = engine.now();
+        let next = match window.may_start(now) {
+            Start::Now(opening) => {
+                self.window = Some((opening.start, opening.end));
+                self.window_line = Some(format!("Window: open until {}.", window.shown(opening.end)));
+                return;
+            }
+            Start::At(next) => next,
+            Start::Never => {
+                self.window_line = Some("Window: it never opens again.".to_owned());
+                return;
+            }
+        };
+        self.window = Some((next.start, next.end));
+        let until = next.start.duration_since(now).unsigned_abs();
+        // Seconds help nobody who plans a night.
+        let shown = shown_duration(Duration::from_secs(until.as_secs().div_ceil(60) * 60));
+        let lasts = shown_duration(next.end.duration_since(next.start).unsigned_abs());
+        let opens = format!("opens {} (in {shown}) for {lasts}", window.shown(next.start));
+        if let Some(patience) = patience.filter(|patience| until > *patience) {
+            self.too_late = Some(format!(
+                "Its window {opens}; timeouts.create = {} ends before that. Raise it, apply nearer to the window, or take a \
+                 place in the queue with wait_for = \"Enqueued\" and apply again in the window.",
+                shown_duration(patience)
+            ));
+        }
+        self.window_line = Some(format!("Window: {opens}."));
+    }
+
+    fn guess_start(&mut self, now: Timestamp) {
+        // Whoever is before it and may start holds the server for a time that nobody told.
+        let blocked = self.ahead.iter().any(|entry| !entry.holds && entry.hindrance.is_none());
+        if !self.store_answered || self.approval_missing || blocked {
+            return;
+        }
+        let mut earliest = now.max(self.window.map_or(now, |(opens, _)| opens));
+        if let Some(holder) = self.ahead.iter().find(|entry| entry.holds) {
+            let Some(expires) = holder.expires_at else { return };
+            earliest = earliest.max(expires);
+        }
+        self.earliest = Some(earliest);
+    }
+}
+
+/// Who would be before a new wish for this server.
+fn ahead(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Vec<Ahead> {
+    let holder = view.lock.holder().into_iter();
+    let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
+    holder
+        .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= spec.priority))
+        .filter(|entry| Some(&entry.id) != id)
+        .map(|entry| queue::describe(&view.lock, entry, &view.leases, view.now))
+        .collect()
+}
