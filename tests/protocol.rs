@@ -193,8 +193,11 @@ impl World {
                 assert!(wrong.is_err(), "seized with a generation that nobody saw");
                 let seized =
                     self.apply(|lock, _, now| lock.seize(&record.uid, record.generation, runner(*process), now));
-                let (generation, predecessor) = seized.unwrap();
-                assert_eq!(predecessor, record.attachment);
+                let (generation, predecessors) = seized.unwrap();
+                // Whoever was attached to it or acted under it is fenced and handed back.
+                assert!(record.attachment.is_none_or(|attachment| predecessors.contains(&attachment)));
+                let children = self.lock.active.iter().filter(|child| child.spec.parent.as_ref() == Some(&record.uid));
+                assert!(children.clone().all(|child| child.attachment.is_none()), "a child acts on");
                 self.attached(&record.uid, generation);
                 self.reach("seize");
             }

@@ -48,7 +48,7 @@ pub(super) enum CommandError {
 const HISTORY: usize = 50;
 
 pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
-    let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { .. });
+    let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, .. });
     let engine = engine(&cli.common, environment, touches).await?;
     let result = dispatch(&engine, cli, stop).await;
     engine.close().await;
@@ -95,12 +95,21 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 Err(error) => Err(error.into()),
             }
         }
-        Command::Release { id, generation, reason, timeout } => {
+        Command::Release { id, generation, reason, accept_as_is, timeout } => {
             if reason.trim().is_empty() {
                 return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
             }
             let id = parse(&id)?;
-            let driven = engine.force_release(&id, generation, &reason, &control(&timeout, stop)?).await?;
+            let control = control(&timeout, stop)?;
+            if accept_as_is {
+                let record = engine.abandon(&id, generation, &reason, &control).await?;
+                return Ok(if json {
+                    pretty(&json!({ "id": record.id, "server": record.server(), "finish": "AcceptedAsIs" }))
+                } else {
+                    format!("{} is over; {} was left as it is\n", record.id, record.server())
+                });
+            }
+            let driven = engine.force_release(&id, generation, &reason, &control).await?;
             ended(&driven, json)
         }
         Command::Server { command: ServerCommand::Rebind { name, key } } => {

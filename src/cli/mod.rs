@@ -120,6 +120,9 @@ enum Command {
         /// Why; kept in the audit and shown to the holder
         #[arg(long)]
         reason: String,
+        /// Put nothing back: accept the server as it is now. For one that cannot be put back, or is gone
+        #[arg(long)]
+        accept_as_is: bool,
         /// How long giving back may take
         #[arg(long, default_value = "30m")]
         timeout: String,

@@ -117,8 +117,9 @@ impl Drive<'_> {
                         lock.begin_release(uid, generation, ending, Progress::new(steps, now), now)
                     }
                     Phase::Releasing { .. } => lock.update(uid, generation, |record| {
-                        if let Phase::Releasing { stuck, .. } = &mut record.phase {
+                        if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
                             *stuck = Some(cause.clone());
+                            progress.begin_afresh(now);
                         }
                     }),
                     _ => {
@@ -165,11 +166,14 @@ impl Drive<'_> {
         }
         self.say(&format!("{action}"));
         let machine = self.machine()?;
-        let call = perform(machine, action.clone());
+        // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
+        // and counts as one without a reply.
+        let left = self.engine.lease.left();
+        let call = async { within(left, perform(machine, action.clone())).await };
         tokio::pin!(call);
         let result = tokio::select! {
-            result = &mut call => Some(result),
-            () = control.stop.cancelled() => within(STOP_GRACE, &mut call).await,
+            result = &mut call => result,
+            () = control.stop.cancelled() => within(STOP_GRACE, &mut call).await.flatten(),
         };
         let reply = match result {
             None => Reply::Unknown,

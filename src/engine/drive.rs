@@ -241,9 +241,6 @@ impl<'a> Drive<'a> {
                     }),
                     Change::Prepared => lock.prepared(&uid, generation, now),
                     Change::BeginRelease(ending) => {
-                        let booted =
-                            lock.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(&uid));
-                        lock.update(&uid, generation, |record| record.booted |= booted)?;
                         let Some(record) = lock.get(&uid).cloned() else { return Err(Refusal::Gone) };
                         let progress = Progress::new(restore::steps(&record), now);
                         lock.begin_release(&uid, generation, ending.clone(), progress, now)
@@ -253,9 +250,7 @@ impl<'a> Drive<'a> {
                         lock.update(&uid, generation, |record| {
                             if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
                                 *stuck = Some(cause.clone());
-                                // The next destroy begins this step afresh.
-                                progress.attempts.clear();
-                                progress.since = now;
+                                progress.begin_afresh(now);
                             }
                         })
                     }
@@ -304,10 +299,13 @@ impl<'a> Drive<'a> {
         };
         let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, generation);
         let within = Control { timeout: control.release_timeout, ..control.clone() };
-        let driven = Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await?;
-        if driven.finish != Finish::Over {
-            self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
+        match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
+            Ok(driven) if driven.finish == Finish::Over => return Ok(()),
+            Ok(_) => {}
+            // It is the overdue hold that cannot go on, not this one.
+            Err(error) => tracing::warn!(%error, "{} could not be given back", overdue.id),
         }
+        self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
         Ok(())
     }
 

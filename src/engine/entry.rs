@@ -1,5 +1,6 @@
 //! The ways into a drive: ask for a server, give it back, take it from somebody.
 
+use jiff::SignedDuration;
 use uuid::Uuid;
 
 use crate::{
@@ -109,7 +110,8 @@ impl Engine {
                     let parent = record.spec.parent.clone();
                     record.spec = Spec { parent, ..wish.spec.clone() };
                     record.digest = wish.spec.digest();
-                    if again && let Phase::InMaintenance { .. } = record.phase {
+                    // Also while it is being prepared: the steps under way are those of the old wish.
+                    if again && matches!(record.phase, Phase::InMaintenance { .. } | Phase::Preparing(_)) {
                         let steps = crate::maintenance::prepare::steps(&record.spec);
                         record.phase = Phase::Preparing(Progress::new(steps, now));
                     }
@@ -150,8 +152,8 @@ impl Engine {
         let mut seized = None;
         self.store()
             .transact(&record.lock_key, &mut |lock, leases, now| {
-                let (generation, predecessor) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
-                let until = predecessor.as_ref().and_then(|attachment| leases.until(attachment));
+                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
+                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
                 seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
                 let Some(current) = lock.get(&record.uid).cloned() else { return Ok(()) };
                 if current.phase == Phase::Pending {
@@ -164,6 +166,48 @@ impl Engine {
             })
             .await?;
         let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
+        self.wait_for_predecessors(id, wait, control).await;
+        let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
+        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, generation);
+        drive.run(Goal::Release(ending), control).await
+    }
+
+    /// Ends a maintenance without putting anything back: the server stays as it is now. For a server that cannot be put
+    /// back, or that is gone. Asks no machine. Audited like every release.
+    pub async fn abandon(
+        &self,
+        id: &MaintenanceId,
+        seen: Generation,
+        reason: &str,
+        control: &Control,
+    ) -> Result<Maintenance, EngineError> {
+        let record = self.active(id).await?;
+        self.lease.keep().await?;
+        let mut seized = None;
+        self.store()
+            .transact(&record.lock_key, &mut |lock, leases, now| {
+                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
+                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
+                seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
+                Ok(())
+            })
+            .await?;
+        let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
+        // The next holder must not meet a call that is still under way.
+        self.wait_for_predecessors(id, wait, control).await;
+        let reason = format!("{reason}; nothing was put back");
+        self.store()
+            .transact(&record.lock_key, &mut |lock, _, now| {
+                let by = self.runner().to_string();
+                let ending = Ending::Released { by, reason: reason.clone(), seen };
+                lock.finish(&record.uid, generation, &Phase::Completed { at: now, ending }, now)
+            })
+            .await?;
+        Ok(record)
+    }
+
+    /// Whoever was attached may be in the middle of a call that it was allowed to make.
+    async fn wait_for_predecessors(&self, id: &MaintenanceId, wait: Option<SignedDuration>, control: &Control) {
         if let Some(wait) = wait.and_then(|wait| std::time::Duration::try_from(wait).ok()) {
             tracing::info!(
                 %id, seconds = wait.as_secs(),
@@ -174,9 +218,6 @@ impl Engine {
                 () = control.stop.cancelled() => {}
             }
         }
-        let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, generation);
-        drive.run(Goal::Release(ending), control).await
     }
 
     /// The active record of a name.

@@ -69,6 +69,13 @@ impl LeaseKeeper {
         renewed.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * 2 / 3)
     }
 
+    /// How long until somebody else may believe that the lease is over, by our own clock and without counting on another
+    /// renewal.
+    pub(super) fn left(&self) -> Duration {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.map_or(Duration::ZERO, |at| (at + self.ttl).saturating_sub(self.clock.monotonic()))
+    }
+
     /// Ends the heartbeat and the lease.
     pub(super) async fn resign(&self) {
         self.end.cancel();

@@ -86,6 +86,17 @@ impl Engine {
         Ok(views.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now)).collect())
     }
 
+    /// The same for one server by its name. All that one plan asks is read in one look at the store.
+    pub async fn queue_of(&self, server: &str) -> Result<Vec<Line>, EngineError> {
+        let aging = self.tuning().aging;
+        let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
+        let mut about: Vec<_> =
+            views.values().filter(|view| view.lock.active.iter().any(|record| record.server() == server)).collect();
+        about.sort_by_key(|view| &view.lock.key);
+        let lines = about.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now));
+        Ok(lines.filter(|line| line.server == server).collect())
+    }
+
     /// The lock key of a server, from its BMC or from what its name was bound to; `None` when neither tells. Writes
     /// nothing: a plan only looks.
     pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {

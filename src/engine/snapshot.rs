@@ -34,20 +34,24 @@ impl Snapshot {
         clock: &Arc<dyn Clock>,
         key: &LockKey,
     ) -> Result<LockView, EngineError> {
-        let mut last = self.last.lock().await;
-        let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);
-        let views = if let Some((_, views)) = fresh {
-            Arc::clone(views)
-        } else {
-            let read = store.view_all().await?;
-            let views: Views = Arc::new(read.into_iter().map(|view| (view.lock.key.clone(), view)).collect());
-            *last = Some((clock.monotonic(), Arc::clone(&views)));
-            views
-        };
+        let views = self.all(store, clock).await?;
         Ok(views.get(key).cloned().unwrap_or_else(|| LockView {
             lock: Arc::new(ServerLock::new(key.clone())),
             leases: Arc::new(Leases::default()),
             now: clock.now(),
         }))
+    }
+
+    /// What is known of every machine, at most [`FRESH`] old.
+    pub(super) async fn all(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<Views, EngineError> {
+        let mut last = self.last.lock().await;
+        let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);
+        if let Some((_, views)) = fresh {
+            return Ok(Arc::clone(views));
+        }
+        let read = store.view_all().await?;
+        let views: Views = Arc::new(read.into_iter().map(|view| (view.lock.key.clone(), view)).collect());
+        *last = Some((clock.monotonic(), Arc::clone(&views)));
+        Ok(views)
     }
 }

@@ -150,16 +150,25 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
         return Decision::Change(Change::Withdraw);
     }
     match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
+        // Only a place was asked for, and it has one.
+        Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
             let progress = Progress::new(prepare::steps(&record.spec), at.now);
             Decision::Change(Change::Admit(Phase::Preparing(progress)))
         }
+        Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
+            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
+        }
         Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
-        // Only a place was asked for, and it has one.
-        Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
         Turn::Wait { reason, wake } => waiting(&reason, wake),
     }
+}
+
+/// What a waiter waited for whose predecessor is overdue and could not be given back.
+fn not_reclaimed(at: &Situation<'_>, uid: &Uid) -> String {
+    let id = at.lock.get(uid).map_or_else(|| uid.to_string(), |overdue| overdue.id.to_string());
+    format!("waiting until the server is given back for {id}, which is overdue and could not be given back: show {id}")
 }
 
 fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision {
@@ -179,8 +188,11 @@ fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
             wake: Some(at.now),
         },
         Turn::Yours => Decision::Change(Change::Admit(record.phase.clone())),
+        Turn::ReclaimOverdue(_) | Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
+        Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
+            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
+        }
         Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
-        Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
         Turn::Wait { reason, wake } => waiting(&reason, wake),
     })

@@ -246,6 +246,10 @@ impl ServerLock {
     #[must_use]
     pub fn other_actor(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Option<&Maintenance> {
         let slot = self.slot.as_ref()?;
+        // Whoever acts under the hold finishes first, whatever became of the hold meanwhile: the hold waits for it.
+        if slot.acting.as_ref() == Some(uid) {
+            return None;
+        }
         let alive =
             |record: &&Maintenance| record.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
         let acting = slot.acting.as_ref().filter(|acting| *acting != uid);

@@ -153,19 +153,30 @@ pub fn switch_off(
     let forced = Action::Reset(ResetType::ForceOff);
     let forced_before = attempts_at(attempts, &forced).next().is_some();
     if !forced_before && capabilities.can(ResetType::GracefulShutdown) {
-        match attempts_at(attempts, &graceful).last() {
-            None => return Verdict::Act(graceful),
-            Some(attempt) if !matches!(attempt.reply, Reply::Refused { .. }) => {
-                let until = after(attempt.at, limits.graceful_shutdown);
-                if now < until {
-                    return Verdict::Wait {
-                        why: format!("graceful, forced at {}", shown_time(until)),
-                        until: Some(until),
-                    };
+        let (first, last) = (attempts_at(attempts, &graceful).next(), attempts_at(attempts, &graceful).last());
+        let (Some(first), Some(last)) = (first, last) else { return Verdict::Act(graceful) };
+        match &last.reply {
+            // It did not reach the operating system: a BMC that is busy, or away for a moment, is no reason to cut power.
+            Reply::Refused { message, transient: true } if now < after(first.at, limits.graceful_shutdown) => {
+                let until = after(last.at, limits.retry_pause);
+                if now >= until {
+                    return Verdict::Act(graceful);
                 }
+                return Verdict::Wait { why: format!("{graceful} was refused: {message}"), until: Some(until) };
             }
             // An operating system that cannot be asked is not asked twice.
-            Some(_) => {}
+            Reply::Refused { .. } => {}
+            Reply::Accepted | Reply::Unknown => {
+                let until = after(last.at, limits.graceful_shutdown);
+                if now < until {
+                    let why = format!("graceful, forced at {}", shown_time(until));
+                    return Verdict::Wait { why, until: Some(until) };
+                }
+                // Perhaps it was never sent.
+                if last.reply == Reply::Unknown && first.at == last.at {
+                    return Verdict::Act(graceful);
+                }
+            }
         }
     }
     if !capabilities.can(ResetType::ForceOff) {

@@ -201,6 +201,11 @@ fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limit
     match slot.content() {
         // Some machines list the image under a name of their own.
         Some(found) if found == image || accepted => Verdict::Done,
+        Some("") => Verdict::Fail(format!(
+            "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
+             back; eject it first",
+            slot.slot
+        )),
         Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.settle, limits, now),
         None => pursue(insert, &progress.attempts, limits.settle, limits, now),
     }

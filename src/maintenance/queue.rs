@@ -202,12 +202,19 @@ impl fmt::Display for WaitReason {
 }
 
 fn entries(f: &mut fmt::Formatter<'_>, ahead: &[Ahead]) -> fmt::Result {
-    for (n, entry) in ahead.iter().enumerate() {
+    // With hundreds ahead, nobody reads more; and each of them would say as much.
+    for (n, entry) in ahead.iter().take(SHOWN).enumerate() {
         let comma = if n > 0 { ", " } else { "" };
         write!(f, "{comma}{entry}")?;
     }
-    Ok(())
+    match ahead.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
 }
+
+/// How many of those ahead are named.
+const SHOWN: usize = 4;
 
 /// Whether a record may take the server now.
 #[derive(Clone, Debug, PartialEq, Eq)]

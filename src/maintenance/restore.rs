@@ -26,10 +26,15 @@ pub fn steps(record: &Maintenance) -> Vec<Step> {
             if !prior.media.is_empty() {
                 steps.push(Step::RestoreMedia);
             }
-            if prior.boot.is_some() {
-                steps.push(Step::RestoreBoot);
+            match &prior.boot {
+                // One that holds for the next start would be used up by the start that puts the power back.
+                Some(boot) if once(boot) && prior.power.settled() == Some(PowerTarget::On) => {
+                    steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
+                }
+                Some(_) => steps.extend([Step::RestoreBoot, Step::RestorePower]),
+                None => steps.push(Step::RestorePower),
             }
-            steps.extend([Step::RestorePower, Step::Verify]);
+            steps.push(Step::Verify);
             steps
         }
     }
@@ -72,6 +77,17 @@ pub fn judge(
             };
             restore_media(prior, media, progress, limits, now)
         }
+        Step::DisarmBoot => {
+            let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
+            let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
+            let accepted = attempts.iter().any(|attempt| attempt.action == change && attempt.reply == Reply::Accepted);
+            match &machine.boot {
+                Some(found) if !found.is_disabled() && !accepted => {
+                    pursue(change, attempts, limits.settle, limits, now)
+                }
+                _ => Verdict::Done,
+            }
+        }
         Step::RestoreBoot => {
             let (Some(before), Some(found)) = (&prior.boot, &machine.boot) else {
                 return Verdict::Done;
@@ -102,6 +118,11 @@ pub fn judge(
         Step::Verify => verify(prior, machine, facts),
         _ => Verdict::Fail(format!("{step} is no step of releasing")),
     }
+}
+
+/// Whether an override holds for one start.
+fn once(boot: &BootOverride) -> bool {
+    boot.enabled.as_deref() == Some("Once") && !boot.is_disabled()
 }
 
 /// The drives to compare with the recorded ones, when those matter.

@@ -60,6 +60,16 @@ impl Progress {
         self.steps.get(self.current).copied()
     }
 
+    /// Makes the next try begin the step under way afresh. A last look that found something else begins with the first
+    /// step: looking again would put nothing back.
+    pub fn begin_afresh(&mut self, now: Timestamp) {
+        if self.step() == Some(Step::Verify) {
+            self.current = 0;
+        }
+        self.attempts.clear();
+        self.since = now;
+    }
+
     /// `2/5: switching off`, for people.
     #[must_use]
     pub fn text(&self) -> String {

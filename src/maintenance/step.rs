@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{BootOverride, ResetType};
 
-/// One step. Preparing uses the first eight, releasing the last five.
+/// One step. Preparing uses the first eight, releasing the last six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
     /// Read and store how the server is.
@@ -34,6 +34,8 @@ pub enum Step {
     StopForRestore,
     /// Virtual drives as before.
     RestoreMedia,
+    /// No boot override, so that the start that puts the power back uses up none.
+    DisarmBoot,
     /// Boot override as before.
     RestoreBoot,
     /// Power as before.
@@ -55,6 +57,7 @@ impl fmt::Display for Step {
             Self::Operate => "power operation",
             Self::StopForRestore => "switching off before it is put back",
             Self::RestoreMedia => "putting the virtual drives back",
+            Self::DisarmBoot => "taking the boot override away",
             Self::RestoreBoot => "putting the boot override back",
             Self::RestorePower => "putting the power back",
             Self::Verify => "verifying that it is as before",

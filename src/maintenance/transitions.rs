@@ -246,7 +246,10 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let detail = ending.to_string();
+        // What was booted under the hold runs as much as what the hold booted itself.
+        let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
         let record = self.ours(uid, generation)?;
+        record.booted |= booted;
         record.phase = Phase::Releasing { ending, progress, stuck: None };
         self.audit_uid(now, uid, "releasing", detail);
         Ok(())
@@ -315,28 +318,39 @@ impl ServerLock {
     /// fences whoever is attached. `seen` is the generation that the person saw.
     ///
     /// Whoever was attached may still be in the middle of a call that it checked before this moment. A call is shorter
-    /// than a lease, so the caller touches the machine only after the lease that the returned predecessor has now.
+    /// than a lease, so the caller touches the machine only after the leases that the returned predecessors have now.
     pub fn seize(
         &mut self,
         uid: &Uid,
         seen: Generation,
         runner: Runner,
         now: Timestamp,
-    ) -> Result<(Generation, Option<Attachment>), Refusal> {
+    ) -> Result<(Generation, Vec<Attachment>), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         if record.generation != seen {
             return Err(Refusal::OtherGeneration { named: seen, current: record.generation });
         }
         self.generation += 1;
         let generation = self.generation;
+        let mut predecessors = Vec::new();
+        // What acts under the hold is fenced with it.
+        for child in self.active.iter_mut().filter(|child| child.spec.parent.as_ref() == Some(uid)) {
+            if let Some(attachment) = child.attachment.take() {
+                child.detached_at = Some(now);
+                predecessors.push(attachment);
+            }
+        }
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.uid == *uid) {
+            slot.acting = None;
+        }
         let record = self.get_mut(uid)?;
-        let predecessor = record.attachment.take();
+        predecessors.extend(record.attachment.take());
         record.generation = generation;
         let by = runner.to_string();
         record.attachment = Some(Attachment { runner, generation, since: now });
         record.detached_at = None;
         let record = record.clone();
         self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));
-        Ok((generation, predecessor))
+        Ok((generation, predecessors))
     }
 }

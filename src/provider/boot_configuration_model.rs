@@ -1,6 +1,7 @@
 //! Schema and model of `metal_server_boot_configuration`.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
@@ -10,7 +11,7 @@ use tf_provider::{
 use crate::maintenance::{
     ids::MaintenanceId,
     machine::BootOverride,
-    spec::{Kind, Spec},
+    spec::{Kind, Spec, shown_url},
     state::{Maintenance, Phase},
 };
 
@@ -172,19 +173,17 @@ impl BootConfigurationModel {
         })
     }
 
-    /// The name of its record: found again from the configuration alone.
-    pub(super) fn record_id(&self) -> Option<MaintenanceId> {
+    /// The name of its record: found again from the configuration alone. Without a hold it is made of the owner and the
+    /// server, because names of servers belong to an owner.
+    pub(super) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {
         let (namespace, name) = match given(&self.maintenance_id) {
             Some(hold) => {
                 let hold: MaintenanceId = hold.parse().ok()?;
                 (hold.namespace().to_owned(), format!("{}.boot", hold.name()))
             }
-            None => ("boot-configuration".to_owned(), given(&self.server)?.to_owned()),
+            None => ("boot-configuration".to_owned(), format!("{}.{}", plain(owner), plain(given(&self.server)?))),
         };
-        let plain: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
-        let plain = plain.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        MaintenanceId::new(&namespace, plain).ok()
+        MaintenanceId::new(&namespace, &name).ok()
     }
 
     pub(super) fn unknown_outputs(&mut self) {
@@ -213,7 +212,8 @@ impl BootConfigurationModel {
         self.previous_boot_override =
             prior.and_then(|prior| prior.boot.as_ref()).map_or(Value::Null, |boot| Value::Value(boot.into()));
         self.previous_media = prior.map_or(Value::Null, |prior| {
-            let contents = prior.media.iter().map(|slot| Value::Value(slot.content().unwrap_or_default().to_owned()));
+            let contents =
+                prior.media.iter().map(|slot| Value::Value(shown_content(slot.content().unwrap_or_default())));
             Value::Value(contents.collect())
         });
     }
@@ -225,7 +225,25 @@ impl From<&BootOverride> for OverrideModel {
             enabled: known(boot.enabled.clone()),
             target: known(boot.target.clone()),
             mode: known(boot.mode.clone()),
-            http_boot_uri: known(boot.http_boot_uri.clone()),
+            // It may be somebody else's, with a token in it; the record keeps the exact one.
+            http_boot_uri: known(boot.http_boot_uri.as_deref().map(shown_url)),
         }
     }
+}
+
+/// What is in a drive, without secrets that its address may hold.
+fn shown_content(content: &str) -> String {
+    if content.contains("://") { shown_url(content) } else { content.to_owned() }
+}
+
+/// A text as part of a name. What a name cannot hold is replaced, and a digest keeps two such texts apart.
+fn plain(text: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let replaced: String = text.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    let replaced = replaced.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    if replaced == text {
+        return replaced.to_owned();
+    }
+    let digest: String = Sha256::digest(text)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{digest}", if replaced.is_empty() { String::new() } else { format!("{replaced}-") })
 }

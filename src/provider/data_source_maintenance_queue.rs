@@ -103,12 +103,12 @@ impl DataSource for MaintenanceQueue {
     ) -> Option<Self::State<'a>> {
         let Value::Value(mut model) = config else { return Some(Value::Null) };
         let engine = self.cell.engine(diags)?;
-        match engine.queue().await {
-            Ok(lines) => {
-                let server = given(&model.server);
-                let lines = lines.into_iter().filter(|line| server.is_none_or(|server| line.server == server));
-                model.entries = Value::Value(lines.map(EntryModel::from).collect());
-            }
+        let read = match given(&model.server) {
+            Some(server) => engine.queue_of(server).await,
+            None => engine.queue().await,
+        };
+        match read {
+            Ok(lines) => model.entries = Value::Value(lines.into_iter().map(EntryModel::from).collect()),
             Err(error) => {
                 model.entries = Value::Null;
                 diags.add_warning(diagnostic(

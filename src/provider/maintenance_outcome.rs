@@ -210,6 +210,19 @@ pub(super) async fn refresh(
                 );
                 None
             }
+            Phase::Completed { ending: Ending::Expired, at } => {
+                warn(
+                    "A hold has expired",
+                    format!(
+                        "{server}: {} was overdue and was given back at {}, because somebody else needed the server or its \
+                         window closed. It is not held any more. To hold it again, change triggers or replace the resource.",
+                        record.id,
+                        shown_time(*at)
+                    ),
+                );
+                show(&mut model, record, None, None);
+                Some(model)
+            }
             _ => {
                 show(&mut model, record, None, None);
                 Some(model)

@@ -55,11 +55,13 @@ impl Private {
         if let Some(uid) = Self::uid(private) {
             return Some(uid);
         }
-        let record = engine.active(&given(state.id)?.parse().ok()?).await.ok()?;
+        // Also one that is over: then there is nothing left to do, and the destroy says so.
+        let found = engine.known(&given(state.id)?.parse().ok()?).await.ok()??;
+        let record = found.record();
         let same = record.owner == engine.owner()
             && Some(record.lock_key.0.as_str()) == given(state.lock_key)
             && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()));
-        same.then_some(record.uid)
+        same.then(|| record.uid.clone())
     }
 
     /// The error of a state without it.

@@ -76,6 +76,16 @@ fn conclude(
             );
             None
         }
+        Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
+            error(
+                format!("The boot configuration of {server} was not done in time"),
+                format!(
+                    "It was {reason} after {}. Apply goes on, destroy puts the server back.",
+                    shown_duration(timeout)
+                ),
+            );
+            state
+        }
         Finish::TimedOut(reason) => {
             error(
                 format!("{server} was not available in time"),
@@ -215,19 +225,30 @@ impl Resource for ServerBootConfiguration {
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let Value::Value(model) = planned else { return None };
+        let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
         let server = spec.server.clone();
         let hold = model.hold(diags);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
-        let wish = Wish { id: model.record_id()?, spec: Spec { parent, ..spec }, wait_for: WaitFor::InMaintenance };
+        let wish = Wish {
+            id: model.record_id(engine.owner())?,
+            spec: Spec { parent, ..spec },
+            wait_for: WaitFor::InMaintenance,
+        };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
             Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout),
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
-                None
+                // When the server was touched all the same, it must be in the state, so that destroy can put it back.
+                let left = engine.held_by_name(&wish.id).await.ok()??;
+                let touched = left.active && left.record.prior.is_some();
+                let ours = touched && left.record.requester.id == engine.runner().id;
+                ours.then(|| {
+                    model.show(&left.record);
+                    (Value::Value(model), Value::Value(Private::of(&engine, &left.record)))
+                })
             }
         }
     }
@@ -245,7 +266,7 @@ impl Resource for ServerBootConfiguration {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
         let server = spec.server.clone();
-        let wish = Wish { id: model.record_id()?, spec, wait_for: WaitFor::InMaintenance };
+        let wish = Wish { id: model.record_id(engine.owner())?, spec, wait_for: WaitFor::InMaintenance };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));

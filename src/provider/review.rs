@@ -5,6 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
+    backend::IdentityKind,
     engine::Engine,
     maintenance::{
         ids::{MaintenanceId, Uid},
@@ -148,6 +149,20 @@ async fn server(
         bad(diags, path, &format!("{} cannot do what is asked", spec.server), problem);
     }
     (diags.errors.len() == errors).then_some(())?;
+    if let Ok(identity) = machine.identify().await {
+        let known_by = match identity.kind {
+            IdentityKind::SystemUuid | IdentityKind::Configured => None,
+            IdentityKind::SerialNumber => Some("its maker and serial number"),
+            IdentityKind::Address => Some("the address of its BMC: another name of that address would be another lock"),
+        };
+        if let Some(known_by) = known_by {
+            diags.add_warning(diagnostic(
+                "A server does not tell a UUID of its own",
+                format!("{}: it is locked by {known_by}. To be sure, give lock_key in the inventory.", spec.server),
+                AttributePath::new("server"),
+            ));
+        }
+    }
     Some(machine.observe().await.ok())
 }
 

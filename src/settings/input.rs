@@ -224,7 +224,7 @@ fn server_settings(
     Ok(ServerSettings {
         endpoint,
         system_id: server.system_id.filter(|id| !id.is_empty()),
-        lock_key: server.lock_key.filter(|key| !key.is_empty()),
+        lock_key: server.lock_key.as_deref().map(plain_key).filter(|key| !key.is_empty()),
         labels: server.labels,
         username,
         password,
@@ -268,4 +268,10 @@ pub(super) fn read_file(path: &str, attribute: Vec<String>) -> Result<String, Se
 fn read_password(path: &str, attribute: Vec<String>) -> Result<SecretString, SettingsError> {
     let text = SecretString::from(read_file(path, attribute)?);
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
+}
+
+/// A configured lock key in the form in which machines' own are kept, so that both meet.
+fn plain_key(key: &str) -> String {
+    let key = key.trim();
+    uuid::Uuid::try_parse(key).map_or_else(|_| key.to_owned(), |uuid| uuid.hyphenated().to_string())
 }

@@ -17,6 +17,7 @@ use url::Url;
 use crate::{
     backend::BackendError,
     clock::{Clock, within},
+    maintenance::spec::shown_url,
 };
 
 use super::{
@@ -72,6 +73,16 @@ pub(super) struct Bmc {
     pub(super) no_basic: AtomicBool,
     /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
     down: std::sync::Mutex<Option<(Duration, String)>>,
+}
+
+/// A BMC's words without the addresses that were sent to it, as far as they may hold secrets.
+fn without_addresses(message: String, sent: &Value) -> String {
+    match sent {
+        Value::String(text) if text.contains("://") => message.replace(text.as_str(), &shown_url(text)),
+        Value::Object(fields) => fields.values().fold(message, without_addresses),
+        Value::Array(items) => items.iter().fold(message, without_addresses),
+        _ => message,
+    }
 }
 
 impl Bmc {
@@ -156,7 +167,15 @@ impl Bmc {
         body: &Value,
         etag: Option<&str>,
     ) -> Result<Answer, BackendError> {
-        self.request(&method, path, Some(body), etag).await
+        let result = self.request(&method, path, Some(body), etag).await;
+        // Redfish messages quote the value that was refused, and an address may hold a token.
+        result.map_err(|error| match error {
+            BackendError::Rejected { address, request, status, message, retry_after, transient } => {
+                let message = without_addresses(message, body);
+                BackendError::Rejected { address, request, status, message, retry_after, transient }
+            }
+            other => other,
+        })
     }
 
     async fn request(
