@@ -242,3 +242,29 @@ impl Capabilities {
         self.resets.contains(&reset)
     }
 }
+
+/// A URL as people may see it: without user, password, query and fragment, any of which may hold a secret.
+#[must_use]
+pub fn shown_url(text: &str) -> String {
+    match url::Url::parse(text) {
+        Ok(url) => {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            let query = if url.query().is_some() { "?…" } else { "" };
+            format!("{}://{}{port}{}{query}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+        }
+        Err(_) => "an address that is no URL".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_url_holds_no_secret() {
+        assert_eq!(
+            shown_url("https://user:hunter2@images.example:8443/a/b.iso?token=s3cret#x"),
+            "https://images.example:8443/a/b.iso?…"
+        );
+    }
+}

@@ -11,7 +11,8 @@ use tf_provider::{
 use crate::maintenance::{
     ids::MaintenanceId,
     machine::BootOverride,
-    spec::{Kind, Spec, shown_url},
+    machine::shown_url,
+    spec::{Kind, Spec},
     state::{Maintenance, Phase},
 };
 

@@ -17,7 +17,7 @@ use url::Url;
 use crate::{
     backend::BackendError,
     clock::{Clock, within},
-    maintenance::spec::shown_url,
+    maintenance::machine::shown_url,
 };
 
 use super::{

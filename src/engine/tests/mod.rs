@@ -2,10 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
+mod giving_back;
+
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -47,6 +49,10 @@ struct Inside {
     /// Loses the reply of the next mutation, after applying it.
     lose_reply: bool,
     refuse_boot: Option<String>,
+    /// So many resets are refused for now.
+    busy_resets: usize,
+    /// Accepts a power change and does nothing.
+    ignores_power: bool,
 }
 
 /// A machine that behaves: power takes time, `Once` is used up by a boot.
@@ -56,6 +62,7 @@ struct FakeMachine {
     /// Calls so far; a call whose number is `hang_at` never returns.
     calls: AtomicUsize,
     hang_at: Mutex<Option<(usize, bool)>>,
+    hangs: AtomicBool,
 }
 
 impl FakeMachine {
@@ -91,6 +98,7 @@ impl FakeMachine {
         let number =
             if after { self.calls.load(Ordering::SeqCst) } else { self.calls.fetch_add(1, Ordering::SeqCst) + 1 };
         if hang == Some((number, after)) {
+            self.hangs.store(true, Ordering::SeqCst);
             std::future::pending::<()>().await;
         }
     }
@@ -125,7 +133,14 @@ impl FakeMachine {
 impl PowerControl for FakeMachine {
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
         self.call(true, |inside| {
+            if inside.busy_resets > 0 {
+                inside.busy_resets -= 1;
+                return Err(BackendError::Unreachable { address: "fake".into(), cause: "busy".into() });
+            }
             inside.resets.push(reset);
+            if inside.ignores_power {
+                return Ok(());
+            }
             let at = Instant::now() + POWER_TAKES;
             match reset {
                 ResetType::GracefulShutdown if inside.ignores_graceful => {}
@@ -401,8 +416,9 @@ async fn dies_at(call: usize, after: bool) -> bool {
         let first = first.clone();
         tokio::spawn(async move { first.hold(&wish("rescue", boots_rescue()), &control()).await.map(|d| d.finish) })
     };
-    // On paused time this returns when the process hangs or is done.
-    tokio::time::sleep(Duration::from_mins(20)).await;
+    while !doomed.is_finished() && !world.machine.hangs.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let reached = doomed.is_finished();
     if !reached {
         doomed.abort();

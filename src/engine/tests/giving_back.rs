@@ -1,0 +1,148 @@
+//! Giving back when something is in the way: each of these once failed.
+
+use super::*;
+
+fn off() -> Spec {
+    Spec { server_power: Some(PowerTarget::Off), ..spec() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_bmc_is_asked_again_before_the_power_is_cut() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.machine.with(|inside| inside.busy_resets = 3);
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    world.machine.with(|inside| assert_eq!(inside.resets, [ResetType::GracefulShutdown]));
+    release(&engine, &held).await;
+    assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overdue_hold_that_cannot_be_given_back_does_not_keep_a_waiter_for_ever() {
+    let world = World::new();
+    let first = world.process("first");
+    let expiring = Spec { expires_after: Some(Duration::from_mins(10)), ..off() };
+    first.hold(&wish("overdue", expiring), &control()).await.unwrap();
+    first.close().await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    world.machine.with(|inside| inside.ignores_power = true);
+    let second = world.process("second");
+    let waited = second.hold(&wish("next", spec()), &control()).await.unwrap();
+    let Finish::TimedOut(reason) = &waited.finish else { panic!("{:?}", waited.finish) };
+    assert!(reason.contains("ops/overdue"), "{reason}");
+    // Once it can be given back, the place that was kept is served.
+    world.machine.with(|inside| inside.ignores_power = false);
+    let served = second.hold(&wish("next", spec()), &control()).await.unwrap();
+    assert_eq!(served.finish, Finish::Reached);
+    release(&second, &served).await;
+    assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_changed_before_the_last_look_is_put_back_by_the_next_destroy() {
+    let world = World::new();
+    let engine = world.process("alice");
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    // Somebody inserts a medium when everything else has been put back.
+    let machine = world.machine.clone();
+    let meddler = tokio::spawn(async move {
+        while machine.power() != PowerState::On {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        machine.with(|inside| inside.image = Some("http://elsewhere/other.iso".into()));
+    });
+    let stuck = release(&engine, &held).await;
+    meddler.await.unwrap();
+    let Finish::Stuck(cause) = &stuck.finish else { panic!("{:?}", stuck.finish) };
+    assert!(cause.contains("virtual drive"), "{cause}");
+    assert_eq!(release(&engine, &held).await.finish, Finish::Over);
+    assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_override_for_the_next_start_survives_the_start_that_gives_back() {
+    let world = World::new();
+    world.machine.with(|inside| {
+        inside.boot.enabled = Some("Once".into());
+        inside.boot.target = Some("Pxe".into());
+    });
+    let engine = world.process("alice");
+    let held = engine.hold(&wish("m", boots_rescue()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    assert_eq!(release(&engine, &held).await.finish, Finish::Over);
+    world.machine.with(|inside| {
+        assert_eq!((inside.boot.enabled.as_deref(), inside.boot.target.as_deref()), (Some("Once"), Some("Pxe")));
+        assert_eq!(inside.booted_from.last().map(String::as_str), Some("disk"), "it was not for our start");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_under_it() {
+    let world = World::new();
+    let (ours, operator) = (Arc::new(world.process("ours")), world.process("operator"));
+    let hold = ours.hold(&wish("m", spec()), &control()).await.unwrap();
+    let under = Spec { kind: Kind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
+    let booted = ours.hold(&wish("m.boot", under.clone()), &control()).await.unwrap();
+    assert_eq!(booted.finish, Finish::Reached);
+    // Another change under the hold hangs in its first reset while the operator takes the server.
+    let calls = world.machine.calls.load(Ordering::SeqCst);
+    *world.machine.hang_at.lock().unwrap() = Some((calls + 5, false));
+    let again = Spec { triggers: [("n".to_owned(), "2".to_owned())].into(), ..under };
+    let acting = {
+        let ours = ours.clone();
+        tokio::spawn(async move { ours.hold(&wish("m.again", again), &control()).await.map(|driven| driven.finish) })
+    };
+    while !world.machine.hangs.load(Ordering::SeqCst) {
+        assert!(!acting.is_finished(), "it made fewer calls");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    *world.machine.hang_at.lock().unwrap() = None;
+    let seen = operator.active(&hold.record.id).await.unwrap().generation;
+    let released = operator.force_release(&hold.record.id, seen, "node needed", &control()).await.unwrap();
+    assert_eq!(released.finish, Finish::Over);
+    let left = acting.await.unwrap();
+    assert!(matches!(left, Ok(Finish::Lost) | Err(_)), "{left:?}");
+    assert_as_before(&world.machine);
+    world.machine.with(|inside| {
+        assert_eq!(inside.booted_from.last().map(String::as_str), Some("disk"), "the rescue system does not run on");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn going_on_with_another_wish_takes_the_steps_of_the_new_one() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.machine.with(|inside| inside.ignores_graceful = true);
+    let stopping = control();
+    let stop = stopping.stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        stop.cancel();
+    });
+    let interrupted = engine.hold(&wish("m", off()), &stopping).await.unwrap();
+    assert_eq!(interrupted.finish, Finish::Interrupted);
+    let resumed =
+        engine.resume(&interrupted.record.uid, &wish("m", boots_rescue()), &control()).await.unwrap().unwrap();
+    assert_eq!(resumed.finish, Finish::Reached);
+    world.machine.with(|inside| assert_eq!(inside.booted_from, [IMAGE]));
+    release(&engine, &resumed).await;
+    assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
+    let world = World::new();
+    let (engine, operator) = (world.process("alice"), world.process("operator"));
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    world.machine.with(|inside| inside.ignores_power = true);
+    assert!(matches!(release(&engine, &held).await.finish, Finish::Stuck(_)));
+    let seen = operator.active(&held.record.id).await.unwrap().generation;
+    let calls = world.machine.calls.load(Ordering::SeqCst);
+    assert!(operator.abandon(&held.record.id, seen + 1, "gone", &control()).await.is_err(), "another generation");
+    operator.abandon(&held.record.id, seen, "scrapped", &control()).await.unwrap();
+    assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
+    let audit = world.store.audit(&held.record.id, 1).await.unwrap();
+    assert!(audit[0].detail.contains("scrapped; nothing was put back"), "{audit:?}");
+    assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
+}
