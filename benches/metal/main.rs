@@ -20,8 +20,10 @@ mod hand_over;
 mod host;
 mod measure;
 mod plain_client;
+mod plan;
 mod provider;
 mod refresh;
+mod rules;
 mod start;
 mod table;
 mod waiting;
@@ -52,6 +54,12 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("refresh") {
         rows.extend(refresh::measure().await);
+    }
+    if wanted("plan") {
+        rows.extend(plan::measure().await);
+    }
+    if wanted("rules") {
+        rows.extend(rules::measure());
     }
     if wanted("dead") {
         rows.extend(dead::measure().await);

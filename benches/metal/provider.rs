@@ -75,6 +75,22 @@ impl Provider {
         held
     }
 
+    /// Plans a maintenance of this server; returns the warnings.
+    pub async fn plan(&self, server: &str, name: &str) -> Vec<String> {
+        let config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
+        let config = value(&complete(&self.block, config));
+        let request = wire::plan_resource_change::Request {
+            type_name: TYPE.into(),
+            prior_state: value(&Value::Null),
+            proposed_new_state: config.clone(),
+            config,
+            ..Default::default()
+        };
+        let planned = self.client().plan_resource_change(request).await.unwrap().into_inner();
+        assert_eq!(errors(&planned.diagnostics), [""; 0]);
+        warnings(&planned.diagnostics)
+    }
+
     /// The same; returns the errors of the apply too.
     pub async fn apply(&self, server: &str, name: &str, more: &Value) -> (Held, Vec<String>) {
         let mut config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });

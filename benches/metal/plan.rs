@@ -1,0 +1,55 @@
+//! Planning many maintenances on one store: reads of the queue, and time per resource.
+use std::time::{Duration, Instant};
+
+use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
+use futures_util::{StreamExt as _, stream};
+use serde_json::json;
+
+use crate::{
+    measure::{ms, ratio},
+    plain_client::{self, AT_ONCE},
+    provider::Provider,
+    table::Row,
+};
+
+const SERVERS: usize = 1000;
+
+/// A plan of as many maintenances as there are servers, of which every tenth is held by somebody. Beside it: a plain
+/// client that makes as many requests to the BMCs, which is what remains without a store.
+pub async fn measure() -> Vec<Row> {
+    let mut config = SimulatorConfig::with_systems(SERVERS).behind_one_bmc();
+    config.journal = JournalMode::CountOnly;
+    let simulator = Simulator::start(config).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("metal.db");
+    let holder = Provider::start(&simulator, &store).await;
+    for number in (1..=SERVERS).step_by(10) {
+        holder.create(&format!("node{number}"), &format!("held-{number}"), &json!({})).await;
+    }
+    holder.end().await;
+    let provider = Provider::start(&simulator, &store).await;
+    simulator.clear_journal();
+    let begin = Instant::now();
+    let plans = stream::iter(1..=SERVERS).map(async |number| {
+        let warnings = provider.plan(&format!("node{number}"), &format!("planned-{number}")).await;
+        assert_eq!(warnings.iter().any(|warning| warning.contains("1 ahead")), number % 10 == 1, "{warnings:?}");
+    });
+    plans.buffer_unordered(AT_ONCE).collect::<()>().await;
+    let time = begin.elapsed();
+    let requests = usize::try_from(simulator.counts().requests).unwrap();
+    provider.end().await;
+    let per_machine = requests.div_ceil(SERVERS);
+    let reference = plain_client::time(&simulator, folder.path(), per_machine).await;
+    simulator.stop().await;
+    let each = time / u32::try_from(SERVERS).unwrap();
+    vec![
+        Row::new(
+            format!("plan of {SERVERS} maintenances behind one BMC"),
+            format!("{}, {} each, {per_machine} requests per server", ms(time), ms(each)),
+        )
+        .against(
+            format!("plain client, as many GETs: {}", ms(reference)),
+            ratio(time, reference.max(Duration::from_nanos(1))),
+        ),
+    ]
+}

@@ -1,0 +1,130 @@
+//! The pure rules: time per call.
+use std::{
+    collections::HashMap,
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use terraform_provider_metal::maintenance::{
+    decide::{Goal, Intent, Situation, decide},
+    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    lock::{Leases, Request, ServerLock},
+    power::Limits,
+    prepare::Facts,
+    spec::{Kind, Spec, WaitFor},
+    window::{OnClose, WindowSpec},
+};
+
+use crate::{measure::median, table::Row};
+
+const ROUNDS: usize = 31;
+
+/// The median time of one call, over rounds of many.
+fn per_call(calls: u32, mut call: impl FnMut()) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        for _ in 0..calls {
+            call();
+        }
+        times.push(begin.elapsed() / calls);
+    }
+    median(&times)
+}
+
+fn shown(time: Duration) -> String {
+    if time < Duration::from_micros(10) {
+        format!("{} ns", time.as_nanos())
+    } else {
+        format!("{:.1} µs", time.as_secs_f64() * 1e6)
+    }
+}
+
+fn window(schedule: &str) -> WindowSpec {
+    WindowSpec {
+        schedule: schedule.into(),
+        duration: Duration::from_hours(4),
+        time_zone: "Europe/Berlin".into(),
+        exclude: vec!["2026-12-24".into()],
+        exclude_periods: Vec::new(),
+        min_remaining: Duration::from_hours(1),
+        on_close: OnClose::Finish,
+    }
+}
+
+/// A server with so many living waiters; the last of them.
+fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, u64) {
+    let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    let mut lock = ServerLock::new(LockKey("key".into()));
+    let mut leases = Leases(HashMap::new());
+    let mut last = (Uid(String::new()), 0);
+    for n in 0..waiters {
+        let runner = Runner {
+            id: RunnerId(format!("runner-{n}")),
+            user: "bench".into(),
+            host: "bench".into(),
+            pid: n,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        };
+        leases.0.insert(runner.id.clone(), "2026-11-21T11:00:00Z".parse().unwrap());
+        let uid = Uid(format!("uid-{n}"));
+        let request = Request {
+            uid: uid.clone(),
+            id: MaintenanceId::new("bench", &format!("m{n}")).unwrap(),
+            owner: "bench".into(),
+            spec: Spec::new(Kind::Maintenance, "node"),
+            runner: runner.clone(),
+            keeps_place: false,
+        };
+        lock.enqueue(request, &leases, now).unwrap();
+        let generation = lock.attach(&uid, runner, &leases, now).unwrap();
+        last = (uid, generation);
+    }
+    (lock, leases, last.0, last.1)
+}
+
+pub fn measure() -> Vec<Row> {
+    let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    let mut rows = Vec::new();
+    for waiters in [1, 10, 100] {
+        let (lock, leases, uid, generation) = crowd(waiters);
+        let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false };
+        let (facts, limits) = (Facts::default(), Limits::default());
+        let time = per_call(2000, || {
+            black_box(decide(&Situation {
+                lock: &lock,
+                leases: &leases,
+                now,
+                uid: &uid,
+                generation,
+                intent: &intent,
+                facts: &facts,
+                limits: &limits,
+                aging: Duration::from_hours(24),
+            }));
+        });
+        rows.push(Row::new(format!("`decide` for the last of {waiters} waiting"), shown(time)));
+    }
+    for (what, schedule, exclude) in [
+        ("next Saturday", "0 22 * * SAT", "2026-12-24"),
+        ("29 February on a Sunday, in six years", "0 22 29 2 */7", "2026-12-24"),
+        ("daily, but excluded for ten years", "0 22 * * *", "2026-01-01/2036-12-31"),
+    ] {
+        let spec = WindowSpec { exclude: vec![exclude.into()], ..window(schedule) };
+        let compiled = spec.compile().unwrap();
+        let asked = per_call(500, || {
+            black_box(compiled.next_opening(now));
+        });
+        rows.push(Row::new(format!("`next_opening`, {what} (`{schedule}`)"), shown(asked)));
+    }
+    let spec = window("0 22 * * SAT");
+    let whole = per_call(200, || {
+        black_box(spec.compile().unwrap().may_start(now));
+    });
+    rows.push(Row::new("reading a window and asking whether a start is possible", shown(whole)));
+    rows
+}
