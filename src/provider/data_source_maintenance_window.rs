@@ -35,7 +35,7 @@ pub(super) struct OpeningModel {
 pub(super) struct WindowDataModel {
     window: Value<WindowModel>,
     from: Text,
-    count: ValueNumber,
+    limit: ValueNumber,
     open: ValueBool,
     openings: ValueList<OpeningModel>,
 }
@@ -51,12 +51,12 @@ impl WindowDataModel {
         if self.window.is_null() {
             bad(diags, AttributePath::new("window"), "A window is needed", "Give window, with a schedule or a name.");
         }
-        if let Value::Value(count) = self.count
+        if let Value::Value(count) = self.limit
             && !(1..=MOST).contains(&count)
         {
             bad(
                 diags,
-                AttributePath::new("count"),
+                AttributePath::new("limit"),
                 "Not a possible value",
                 format!("{count} is not within 1 to {MOST}."),
             );
@@ -85,7 +85,7 @@ impl DataSource for MaintenanceWindow {
             attributes([
                 ("window", window_attribute()),
                 ("from", optional(String, "The moment to look from (RFC 3339). Default: now.")),
-                ("count", optional(Number, "How many openings. Default: `5`, at most `1000`.")),
+                ("limit", optional(Number, "How many openings. Default: `5`, at most `1000`.")),
                 ("open", computed(Bool, "Whether it is open at `from`.")),
                 (
                     "openings",
@@ -115,7 +115,7 @@ impl DataSource for MaintenanceWindow {
         let Value::Value(asked) = &model.window else { return None };
         let at = AttributePath::new("window");
         let window = asked.check(diags, &at, OnClose::Finish, Some(from), Some(engine.windows()))?.compile().ok()?;
-        let count = if let Value::Value(count) = model.count { count } else { COUNT };
+        let count = if let Value::Value(count) = model.limit { count } else { COUNT };
         let shown = window.openings(from).take(usize::try_from(count).unwrap_or(0)).map(|opening| OpeningModel {
             start: Value::Value(opening.start.to_string()),
             end: Value::Value(opening.end.to_string()),

@@ -1,0 +1,1 @@
+tofu import metal_server_claim.db db/primary
