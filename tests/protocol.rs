@@ -17,16 +17,18 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use terraform_provider_metal::maintenance::{
+    approval::{Approval, Claim, Consent, Scope, consent},
     ids::{Generation, Runner, RunnerId, Uid},
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerState,
-    queue::{Turn, turn, waiting},
-    spec::{Kind, Spec},
+    queue::{Hindrance, Turn, WaitReason, hindrances, turn, waiting},
+    spec::{Kind, Policy, Spec},
     state::{Ending, Maintenance, Phase, PriorState, Progress},
     step::Step,
+    window::{OnClose, WindowSpec},
 };
 
-use records::{key, request, runner, spec};
+use records::{id, key, request, runner, spec};
 
 const PROCESSES: u32 = 4;
 const NAMES: usize = 5;
@@ -36,33 +38,106 @@ const AGING: Duration = Duration::from_secs(300);
 /// What may happen next. Numbers choose among what there is.
 #[derive(Clone, Debug)]
 enum Event {
-    Enqueue { process: u32, name: usize, priority: i64, under: bool, keeps_place: bool, expires: bool },
-    Attach { process: u32, record: usize },
-    Admit { record: usize, next: usize },
-    Barge { record: usize },
-    RecordPrior { record: usize },
-    Prepared { record: usize },
-    BeginRelease { record: usize },
-    Finish { record: usize },
-    Detach { record: usize },
-    Withdraw { record: usize },
-    Seize { process: u32, record: usize },
-    Fenced { past: usize, what: usize },
-    Crash { process: u32 },
-    Renew { process: u32 },
+    Enqueue {
+        process: u32,
+        name: usize,
+        priority: i64,
+        under: bool,
+        keeps_place: bool,
+        expires: bool,
+        asks: Asks,
+    },
+    Claim,
+    Unclaim,
+    /// Of one record, or of everything; for so many seconds, from so many on.
+    Approve {
+        record: usize,
+        all: bool,
+        from: Option<i64>,
+        lasts: Option<i64>,
+    },
+    WithdrawApproval {
+        approval: usize,
+    },
+    Attach {
+        process: u32,
+        record: usize,
+    },
+    Admit {
+        record: usize,
+        next: usize,
+    },
+    Barge {
+        record: usize,
+    },
+    RecordPrior {
+        record: usize,
+    },
+    Prepared {
+        record: usize,
+    },
+    BeginRelease {
+        record: usize,
+    },
+    Finish {
+        record: usize,
+    },
+    Detach {
+        record: usize,
+    },
+    Withdraw {
+        record: usize,
+    },
+    Seize {
+        process: u32,
+        record: usize,
+    },
+    Fenced {
+        past: usize,
+        what: usize,
+    },
+    Crash {
+        process: u32,
+    },
+    Renew {
+        process: u32,
+    },
     DropAbsent,
-    Pass { seconds: i64 },
+    Pass {
+        seconds: i64,
+    },
+}
+
+/// Whether somebody is asked, and when it may start.
+#[derive(Clone, Debug)]
+struct Asks {
+    owner: bool,
+    require_claim: bool,
+    escalates: bool,
+    window: bool,
+}
+
+fn asks() -> impl Strategy<Value = Asks> {
+    (any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.3), prop::bool::weighted(0.15))
+        .prop_map(|(owner, require_claim, escalates, window)| Asks { owner, require_claim, escalates, window })
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let process = 0..PROCESSES;
     let record = 0..16usize;
     let event = prop_oneof![
-        6 => (process.clone(), 0..NAMES, 0..3i64, prop::bool::weighted(0.2), prop::bool::weighted(0.1), any::<bool>()).prop_map(
-            |(process, name, priority, under, keeps_place, expires)| Event::Enqueue {
-                process, name, priority, under, keeps_place, expires
+        6 => (
+            process.clone(), 0..NAMES, 0..3i64, prop::bool::weighted(0.2), prop::bool::weighted(0.1), any::<bool>(), asks()
+        ).prop_map(
+            |(process, name, priority, under, keeps_place, expires, asks)| Event::Enqueue {
+                process, name, priority, under, keeps_place, expires, asks
             }
         ),
+        4 => Just(Event::Claim),
+        1 => Just(Event::Unclaim),
+        6 => (record.clone(), prop::bool::weighted(0.4), prop::option::weighted(0.1, 1..300i64), prop::option::weighted(0.3, 1..600i64))
+            .prop_map(|(record, all, from, lasts)| Event::Approve { record, all, from, lasts }),
+        1 => (0..4usize).prop_map(|approval| Event::WithdrawApproval { approval }),
         8 => (process.clone(), record.clone()).prop_map(|(process, record)| Event::Attach { process, record }),
         8 => (record.clone(), 0..3usize).prop_map(|(record, next)| Event::Admit { record, next }),
         3 => record.clone().prop_map(|record| Event::Barge { record }),
@@ -79,7 +154,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::DropAbsent),
         3 => (1..400i64).prop_map(|seconds| Event::Pass { seconds }),
     ];
-    prop::collection::vec(event, 1..90)
+    prop::collection::vec(event, 1..120)
 }
 
 struct World {
@@ -155,13 +230,91 @@ impl World {
 
     fn happen(&mut self, event: &Event) {
         match event {
-            Event::Enqueue { process, name, priority, under, keeps_place, expires } => {
+            Event::Claim => {
+                let claim = Claim {
+                    uid: Uid(format!("c{}", self.incarnations)),
+                    id: id("claim"),
+                    owner: "owners".into(),
+                    contact: None,
+                    server: "node-1".into(),
+                    since: self.now,
+                    by: "somebody".into(),
+                };
+                self.incarnations += 1;
+                let known = self.lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+                let uid = self.apply(|lock, _, now| lock.claim(claim, now)).unwrap();
+                assert!(known.is_none_or(|known| known == uid), "a claim was taken from its owner");
+            }
+            Event::Unclaim => {
+                let Some(claim) = self.lock.ownership.claim.clone() else { return };
+                assert!(self.apply(|lock, _, now| Ok(lock.unclaim(&claim.uid, "somebody", now))).unwrap());
+                assert!(self.lock.ownership.is_empty());
+            }
+            Event::Approve { record, all, from, lasts } => {
+                let Some(record) = self.pick(*record) else { return };
+                self.incarnations += 1;
+                let scope = if *all {
+                    Scope::All
+                } else {
+                    Scope::Maintenance { id: record.id.clone(), digest: record.digest.clone() }
+                };
+                let at = |seconds: &i64| self.now + SignedDuration::from_secs(*seconds);
+                let approval = Approval {
+                    uid: Uid(format!("a{}", self.incarnations)),
+                    scope,
+                    not_before: from.as_ref().map(at),
+                    expires: lasts.as_ref().map(|lasts| at(&(lasts + from.unwrap_or(0)))),
+                    at: self.now,
+                    by: "owners".into(),
+                    used_by: None,
+                };
+                let stranger = self.apply(|lock, _, now| lock.approve(approval.clone(), "strangers", now));
+                assert!(stranger.is_err(), "somebody else approved");
+                let claimed = self.lock.ownership.claim.is_some();
+                let said = self.apply(|lock, _, now| lock.approve(approval, "owners", now));
+                assert_eq!(said.is_ok(), claimed);
+                if claimed {
+                    self.reach("approve");
+                }
+            }
+            Event::WithdrawApproval { approval } => {
+                let count = self.lock.ownership.approvals.len();
+                let Some(uid) = approval.checked_rem(count).map(|n| self.lock.ownership.approvals[n].uid.clone())
+                else {
+                    return;
+                };
+                let holder = self.lock.slot.clone();
+                assert!(self.apply(|lock, _, now| Ok(lock.withdraw_approval(&uid, "owners", now))).unwrap());
+                assert_eq!(self.lock.slot, holder, "what has started goes on");
+            }
+            Event::Enqueue { process, name, priority, under, keeps_place, expires, asks } => {
                 self.incarnations += 1;
                 let parent = self.lock.slot.as_ref().filter(|_| *under).map(|slot| slot.uid.clone());
                 let kind = if parent.is_some() || *name == 0 { Kind::BootConfiguration } else { Kind::Maintenance };
                 let expires_after = expires.then_some(Duration::from_secs(600));
                 let hold_place_for = Duration::from_secs(200);
-                let spec = Spec { kind, parent, priority: *priority, expires_after, hold_place_for, ..spec() };
+                // Twenty minutes of every hour.
+                let window = asks.window.then(|| WindowSpec {
+                    schedule: "10 * * * *".into(),
+                    duration: Duration::from_mins(20),
+                    time_zone: "Europe/Berlin".into(),
+                    exclude: Vec::new(),
+                    exclude_periods: Vec::new(),
+                    min_remaining: Duration::from_mins(5),
+                    on_close: OnClose::Release,
+                });
+                let spec = Spec {
+                    kind,
+                    parent,
+                    priority: *priority,
+                    expires_after,
+                    hold_place_for,
+                    policy: if asks.owner { Policy::OwnerApproval } else { Policy::Enforced },
+                    require_claim: asks.owner && asks.require_claim,
+                    escalate_after: asks.escalates.then_some(Duration::from_secs(300)),
+                    window,
+                    ..spec()
+                };
                 let wish = Request {
                     uid: Uid(format!("u{}", self.incarnations)),
                     spec,
@@ -206,6 +359,9 @@ impl World {
                 if turn(&self.lock, &self.leases, &record.uid, AGING, self.now) != Turn::Yours {
                     return;
                 }
+                let starts = matches!(record.phase, Phase::Pending) && record.spec.parent.is_none();
+                let said = consent(&self.lock, &record, self.now);
+                assert!(!starts || said.allows(), "{} starts without its owner's word", record.id);
                 let Some(attachment) = record.attachment else { return };
                 let progress = Progress::new(vec![Step::RecordPriorState], self.now);
                 let next = match (next, record.phase) {
@@ -216,6 +372,11 @@ impl World {
                 let uid = record.uid;
                 if self.apply(|lock, _, now| lock.admit(&uid, attachment.generation, next, now)).is_ok() {
                     self.reach("admit");
+                    if let (true, Consent::Given { approval, all, .. }) = (starts, said) {
+                        let used = self.lock.ownership.approval(&approval).unwrap().used_by.as_ref() == Some(&uid);
+                        assert_eq!(used, !all, "an approval of one is for one run");
+                        self.reach("approved start");
+                    }
                 }
             }
             Event::Barge { record } => {
@@ -393,7 +554,8 @@ impl World {
             }
         }
         let turn_of = |record: &Maintenance| turn(&self.lock, &self.leases, &record.uid, AGING, self.now);
-        let first = order.iter().find(|record| self.present(record));
+        let kept = |record: &Maintenance| hindrances(&self.lock, record, self.now);
+        let first = order.iter().find(|record| self.present(record) && kept(record).is_empty());
         match (&self.lock.slot, first) {
             (None, Some(first)) => assert_eq!(turn_of(first), Turn::Yours, "the server is free and {} waits", first.id),
             (Some(_), _) => {
@@ -406,9 +568,36 @@ impl World {
         let may_go = order.iter().filter(|record| self.present(record) && turn_of(record) == Turn::Yours);
         assert!(may_go.count() <= 1, "two are told that it is their turn");
         for record in &order {
+            self.check_wait(record, &turn_of(record));
             if let Turn::ReclaimOverdue(uid) = turn_of(record) {
                 let holder = self.lock.get(&uid).unwrap();
                 assert!(self.lock.has_slot(holder) && holder.is_overdue(self.now) && !self.present(holder));
+            }
+        }
+    }
+}
+
+impl World {
+    /// Whoever waits is told what would end it, and is woken when time does.
+    fn check_wait(&self, record: &Maintenance, turn: &Turn) {
+        let kept = hindrances(&self.lock, record, self.now);
+        let Turn::Wait { reason, wake } = turn else {
+            assert!(kept.is_empty(), "{} starts in spite of {kept:?}", record.id);
+            return;
+        };
+        assert!(wake.is_none_or(|wake| wake > self.now), "woken in the past");
+        match reason {
+            WaitReason::NotYet { hindrances, .. } => assert!(!hindrances.is_empty()),
+            WaitReason::Turn { ahead } => assert!(!ahead.is_empty(), "{} waits for nobody", record.id),
+            WaitReason::SameHold { .. } | WaitReason::HoldNotReady { .. } => {}
+        }
+        for hindrance in &kept {
+            let ends_by_itself = match hindrance {
+                Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
+                Hindrance::Approval(missing) => missing.escalates_at,
+            };
+            if let Some(at) = ends_by_itself {
+                assert!(wake.is_some_and(|wake| wake <= at), "{} sleeps through {at}", record.id);
             }
         }
     }
@@ -444,7 +633,8 @@ fn the_events_reach_what_matters() {
         }
     }
     println!("{reached:?}");
-    for what in ["attach", "take-over", "seize", "admit", "act", "fenced", "drop", "barge"] {
+    for what in ["attach", "take-over", "seize", "admit", "act", "fenced", "drop", "barge", "approve", "approved start"]
+    {
         assert!(reached.get(what).copied().unwrap_or(0) >= 30, "{what}: {reached:?}");
     }
 }
