@@ -110,6 +110,7 @@ enum Event {
 
 /// Whether somebody is asked, and when it may start.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one question of its own")]
 struct Asks {
     owner: bool,
     require_claim: bool,

@@ -186,7 +186,7 @@ async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String,
         ("generation", record.generation.to_string()),
     ];
     if let Some(waiting) = line.as_ref().and_then(|line| line.waiting_for.clone()) {
-        rows.push(("waits for", waiting));
+        rows.push(("because", waiting));
     }
     if let Some(at) = record.expires_at() {
         let overdue = if record.is_overdue(held.now) { " (overdue)" } else { "" };

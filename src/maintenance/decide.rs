@@ -14,7 +14,7 @@ use super::{
     restore,
     spec::{CompleteWhen, Kind, WaitFor},
     state::{Ending, Maintenance, Phase, Progress},
-    step::{Action, Step},
+    step::{Action, Reply, Step},
 };
 
 /// What the process is there for.
@@ -216,7 +216,11 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
     }
     if at.intent.timed_out {
-        let cause = format!("timeouts.create ended at step {}", progress.text());
+        let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
+            Reply::Refused { message, .. } => Some(format!("; {} was refused: {message}", attempt.action)),
+            Reply::Accepted | Reply::Unknown => None,
+        });
+        let cause = format!("timeouts.create ended at step {}{}", progress.text(), last.unwrap_or_default());
         return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
     }
     let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);

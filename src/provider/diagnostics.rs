@@ -140,7 +140,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!(
                 "A boot configuration or an operation without maintenance_id takes its own turn, and that turn would wait for {holder} of \
                  the same owner: for ever, if both are in one configuration. {NOTHING_DONE} Set maintenance_id = \
-                 {holder:?} (the id of that metal_server_maintenance)."
+                 \"{holder}\" (the id of that metal_server_maintenance)."
             ),
             AttributePath::new("maintenance_id"),
         ),

@@ -81,9 +81,8 @@ impl Prospect {
     /// In sentences, for a reviewer.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if !self.effect.is_empty() {
-            lines.push(format!("{} {}", self.server, self.effect));
-        }
+        let effect = if self.effect.is_empty() { "is held, and otherwise left as it is." } else { &self.effect };
+        lines.push(format!("{} {effect}", self.server));
         let power = self.power.map_or("unknown".to_owned(), |power| power.to_string());
         lines.push(format!("Now: {power}."));
         lines.extend(self.owner_line.clone());

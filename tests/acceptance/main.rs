@@ -19,6 +19,7 @@ mod degraded;
 mod examples;
 mod function_in_window;
 mod function_next_window;
+mod golden;
 mod harness;
 mod hosts;
 mod interrupt;

@@ -1,0 +1,227 @@
+//! What people read, word for word: plans, the queue, a maintenance, and every kind of error. A change of words shows up
+//! here and is read aloud before it is accepted (`cargo insta review`).
+
+use bmc_simulator::{Availability, Fault, SimulatorConfig};
+use serde_json::Value;
+
+use crate::support::{
+    host::Host,
+    images::Images,
+    simulator::{Fleet, SOON, maintenance},
+    workspace::Workspace,
+};
+
+/// Compares a text with its golden file, without what differs from run to run.
+macro_rules! golden {
+    ($name:literal, $text:expr) => {
+        insta::with_settings!({
+            omit_expression => true,
+            prepend_module_to_snapshot => false,
+            filters => vec![
+                (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<moment>"),
+                (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "<time>"),
+                (r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [A-Z]+", "<local time>"),
+                (r"\(in \d+h(\d+m)?\)", "(in <while>)"),
+                (r"\S+ on \S+ \(process \d+\)", "<user> on <host> (process <pid>)"),
+                (r"\b[0-9a-f]{32}\b", "<digest>"),
+                (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
+                (r"(127\.0\.0\.1|localhost):\d+", "<address>"),
+                (r"/tmp/[^\s:,)]+", "<path>"),
+                (r"\b\d+(\.\d+)?m?s\b", "<while>"),
+                (r"os error \d+", "os error <n>"),
+                (r#""(\d+ ){4}\*" UTC"#, "<schedule> UTC"),
+                (r"\b\d+h \d+m\b", "<while>"),
+                (r" {2,}", "  "),
+                (r" +\n", "\n"),
+            ],
+        }, { insta::assert_snapshot!($name, $text) });
+    };
+}
+
+/// The provider's diagnostics of a command that prints JSON lines, each once: an apply plans too. In an order of their own,
+/// because resources are planned side by side.
+fn diagnostics(output: &str) -> String {
+    let mut found = std::collections::BTreeSet::new();
+    for line in output.lines() {
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let diagnostic = &line["diagnostic"];
+        let Some(summary) = diagnostic["summary"].as_str() else { continue };
+        if summary.contains("development overrides") {
+            continue;
+        }
+        let severity = diagnostic["severity"].as_str().unwrap();
+        let at = diagnostic["address"].as_str().unwrap_or("-");
+        let detail = diagnostic["detail"].as_str().unwrap().replace('\n', "\n    ");
+        found.insert(format!("{severity}: {summary}  [{at}]\n    {detail}\n"));
+    }
+    found.into_iter().collect()
+}
+
+async fn plan(workspace: &Workspace) -> String {
+    diagnostics(&workspace.run(&["plan", "-input=false", "-json"]).await.stdout)
+}
+
+async fn apply(workspace: &Workspace) -> String {
+    diagnostics(&workspace.run(&["apply", "-auto-approve", "-input=false", "-json"]).await.stdout)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_night_with_owners_windows_and_a_queue() {
+    let (fleet, holder) = (Fleet::new(4).await, Workspace::new(Host::OpenTofu));
+    let owner = holder.beside();
+    let claim = "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"primary\"\n  contact = \"#db-oncall\"\n}\n";
+    fleet.configure_with(&owner, "owner = \"team-db\"", claim);
+    owner.apply().await.succeeded();
+    fleet.configure(
+        &holder,
+        &maintenance(
+            "node1",
+            "disk-swap",
+            "reason = \"swap disk 3\"\n  ticket = \"https://tickets.example/7\"\n  expires_after = \"4h\"",
+        ),
+    );
+    let mut text = format!("# Enforced on a claimed server\n{}", plan(&holder).await);
+    holder.apply().await.succeeded();
+
+    let asker = holder.beside();
+    let bios = maintenance(
+        "node1",
+        "bios-2-19",
+        "reason = \"BIOS 2.19\"\n  server_power = \"Off\"\n  escalate_after = \"72h\"\n  wait_for = \"Enqueued\"",
+    );
+    let bios = bios.replace("Enforced", "OwnerApproval");
+    fleet.configure_with(&asker, "owner = \"team-ops\"", &bios);
+    text.push_str(&format!("\n# Held by somebody, approval missing\n{}", plan(&asker).await));
+    asker.apply().await.succeeded();
+
+    let windowed = holder.beside();
+    let at = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(30)).to_zoned(jiff::tz::TimeZone::UTC);
+    let window =
+        format!("window = {{ schedule = \"0 {} {} {} *\", duration = \"2h\" }}", at.hour(), at.day(), at.month());
+    fleet.configure(
+        &windowed,
+        &maintenance("node1", "nic-fw", &format!("{window}\n  wait_for = \"Enqueued\"\n  priority = 5")),
+    );
+    text.push_str(&format!("\n# A window that is closed\n{}", plan(&windowed).await));
+    windowed.apply().await.succeeded();
+    fleet.configure(&windowed, &maintenance("node1", "nic-fw", &format!("{window}\n  priority = 5")));
+    let late = windowed.beside();
+    fleet.configure(&late, &maintenance("node2", "late", &window));
+    text.push_str(&format!("\n# A window that comes too late\n{}", plan(&late).await));
+
+    let images = Images::start().await;
+    let boots = holder.beside();
+    let boot = format!(
+        "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+        images.url("rescue.iso")
+    );
+    fleet.configure(&boots, &maintenance("node3", "rescue", &boot));
+    text.push_str(&format!("\n# Boots an image\n{}", plan(&boots).await));
+    let restart = "resource \"metal_server_operation\" \"now\" {\n  server = \"node3\"\n  namespace = \"ops\"\n  name = \"restart\"\n  operation = \"PowerCycle\"\n  policy = \"Enforced\"\n}\n";
+    fleet.configure(&boots, restart);
+    text.push_str(&format!("\n# A power cycle\n{}", plan(&boots).await));
+    text.push_str(&format!("\n# The owner's refresh\n{}", plan(&owner).await));
+    let yes = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n";
+    fleet.configure_with(
+        &owner,
+        "owner = \"team-db\"",
+        &format!("{claim}{yes}  maintenance = \"tests/bios-2-19\"\n}}\n"),
+    );
+    text.push_str(&format!("\n# Approving one\n{}", plan(&owner).await));
+    fleet.configure_with(&owner, "owner = \"team-db\"", &format!("{claim}{yes}  all = true\n}}\n"));
+    text.push_str(&format!("\n# Approving everything\n{}", plan(&owner).await));
+    golden!("plans", text);
+
+    let queue = holder.metal(&["queue"]).await.succeeded().stdout;
+    let show = holder.metal(&["show", "tests/bios-2-19"]).await.succeeded().stdout;
+    let claims = holder.metal(&["claims"]).await.succeeded().stdout;
+    golden!("command-line", format!("$ queue\n{queue}\n$ show tests/bios-2-19\n{show}\n$ claims\n{claims}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_say_what_failed_why_and_what_to_do() {
+    let (fleet, workspace) = (Fleet::with(SimulatorConfig::with_systems(6)).await, Workspace::new(Host::OpenTofu));
+    let mut text = String::new();
+    let mut note = |title: &str, said: String| {
+        assert!(said.contains("error:"), "{title}: {said}");
+        text.push_str(&format!("# {title}\n{said}\n"));
+    };
+    // In the way of asking.
+    let usual = |more: &str| maintenance("node1", "m", more);
+    for (title, body) in [
+        ("An unknown server", maintenance("node9", "m", "")),
+        ("A wrong duration", usual("expires_after = \"soon\"")),
+        ("A wrong schedule", usual("window = { schedule = \"0 22 * *\", duration = \"1h\" }")),
+        ("A window that never opens", usual("window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }")),
+        ("A window longer than its period", usual("window = { schedule = \"0 22 * * *\", duration = \"30h\" }")),
+        ("Nothing to complete it", usual("wait_for = \"Completed\"")),
+        ("Escalation without a question", usual("escalate_after = \"1h\"")),
+        (
+            "An approval nobody asked for",
+            "resource \"metal_maintenance_approval\" \"a\" {\n  server = \"node1\"\n  maintenance = \"a/b\"\n}\n"
+                .to_owned(),
+        ),
+    ] {
+        fleet.configure(&workspace, &body);
+        note(title, plan(&workspace).await);
+    }
+    // A second one of that name, somebody else's, in use, held by ourselves.
+    fleet.configure(&workspace, &usual("reason = \"first\""));
+    workspace.apply().await.succeeded();
+    let other = workspace.beside();
+    fleet.configure(&other, &usual("reason = \"second\""));
+    note("The same name with another wish", apply(&other).await);
+    fleet.configure_with(&other, "owner = \"others\"", &usual("reason = \"first\""));
+    note("The same name of another owner", apply(&other).await);
+    let own_turn = "resource \"metal_server_operation\" \"o\" {\n  server = \"node1\"\n  namespace = \"a\"\n  name = \"o\"\n  operation = \"On\"\n  policy = \"Enforced\"\n}\n";
+    fleet.configure(&other, own_turn);
+    note("An operation beside one's own hold", apply(&other).await);
+    fleet.configure(&other, &maintenance("node1", "waits", "timeouts = { create = \"1s\" }"));
+    note("Not available in time", apply(&other).await);
+    let claim = |owner: &str| {
+        format!(
+            "resource \"metal_server_claim\" \"c\" {{\n  server = \"node2\"\n  namespace = \"{owner}\"\n  name = \"c\"\n  contact = \"#{owner}\"\n}}\n"
+        )
+    };
+    let owner = workspace.beside();
+    fleet.configure_with(&owner, "owner = \"team-db\"", &claim("db"));
+    owner.apply().await.succeeded();
+    fleet.configure_with(&other, "owner = \"others\"", &claim("others"));
+    note("A second claim", apply(&other).await);
+    let asks = maintenance("node2", "asks", "timeouts = { create = \"1s\" }").replace("Enforced", "OwnerApproval");
+    fleet.configure(&other, &asks);
+    note("No answer in time", apply(&other).await);
+    // The machine.
+    let bmc = |name: &str| fleet.simulator.bmc_of(name).unwrap();
+    fleet.simulator.set_availability(&bmc("node3"), Availability::Refusing).await.unwrap();
+    fleet.configure(&other, &maintenance("node3", "away", "timeouts = { create = \"1s\" }"));
+    note("A BMC that is away", apply(&other).await);
+    let _ = fleet
+        .simulator
+        .inject(Fault::error(500, "The service failed.").on_bmc(&bmc("node4")).on_request("POST", "*Reset"));
+    fleet.configure(
+        &other,
+        &maintenance("node4", "refused", "server_power = \"Off\"\n  timeouts = { create = \"8s\" }"),
+    );
+    note("A reset that is refused", apply(&other).await);
+    fleet.simulator.clear_faults();
+    fleet.configure(
+        &other,
+        &maintenance(
+            "node5",
+            "no-image",
+            "boot_configuration = { method = \"virtual_media\", image = \"http://127.0.0.1:1/x.iso\" }",
+        ),
+    );
+    note("An image that cannot be had", apply(&other).await);
+    // Taken away meanwhile.
+    let mut workspace = workspace;
+    fleet.command_line(&mut workspace);
+    let show = workspace.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
+    let show: Value = serde_json::from_str(&show).unwrap();
+    let generation = show["maintenance"]["generation"].to_string();
+    workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "node needed"]).await.succeeded();
+    text.push_str(&format!("# Released by somebody else\n{}\n", plan(&workspace).await));
+    golden!("errors", text);
+    let _ = SOON;
+}
