@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
+mod asking;
 mod giving_back;
 
 use std::{
