@@ -47,7 +47,7 @@ fn parts() -> Attributes {
             "schedule",
             optional(
                 String,
-                "When it opens: five cron fields (minute, hour, day of month, month, day of week), for example `\"0 22 * * SAT\"`. A time that daylight saving skips counts when the gap has passed; one that the clock shows twice counts once, the first time.",
+                "When it opens: five cron fields (minute, hour, day of month, month, day of week), for example `\"0 22 * * SAT\"`, `\"0 22 * * TUE#2\"` (the second Tuesday) or `\"0 22 * * SAT#L\"` (the last Saturday). A time that daylight saving skips counts when the gap has passed; one that the clock shows twice counts once, the first time.",
             ),
         ),
         (
@@ -186,7 +186,11 @@ impl WindowModel {
             }
         });
         if let Err(problem) = read {
-            bad(diags, path(problem.field()), "Not a usable window", format!("{problem}."));
+            let field = match problem.field() {
+                "exclude_calendar" => "exclude_calendar_file",
+                field => field,
+            };
+            bad(diags, path(field), "Not a usable window", format!("{problem}."));
         }
         (diags.errors.len() == errors).then_some(spec)
     }

@@ -11,8 +11,8 @@ use crate::maintenance::{
 };
 
 /// The world begins at 10:00 UTC.
-fn window(schedule: &str, minutes: u64, on_close: OnClose) -> Option<WindowSpec> {
-    Some(WindowSpec {
+fn window(schedule: &str, minutes: u64, on_close: OnClose) -> WindowSpec {
+    WindowSpec {
         schedule: schedule.into(),
         duration: Duration::from_mins(minutes),
         time_zone: "UTC".into(),
@@ -20,7 +20,7 @@ fn window(schedule: &str, minutes: u64, on_close: OnClose) -> Option<WindowSpec>
         exclude_periods: Vec::new(),
         min_remaining: Duration::from_mins(10),
         on_close,
-    })
+    }
 }
 
 fn patient() -> Control {
@@ -60,7 +60,7 @@ fn at(time: &str) -> Timestamp {
 async fn it_starts_at_the_moment_when_its_window_opens() {
     let world = World::new();
     let engine = world.process("alice");
-    let windowed = Spec { window: window("30 12 * * *", 60, OnClose::Finish), ..spec() };
+    let windowed = Spec { window: Some(window("30 12 * * *", 60, OnClose::Finish)), ..spec() };
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     assert_eq!(held.finish, Finish::Reached);
     let late = began(&held).duration_since(at("12:30:00"));
@@ -72,7 +72,7 @@ async fn too_little_of_an_opening_is_left_alone() {
     let world = World::new();
     let engine = world.process("alice");
     // Open from 09:00 to 10:05, of which ten minutes would be needed.
-    let windowed = Spec { window: window("0 9 * * *", 65, OnClose::Finish), ..spec() };
+    let windowed = Spec { window: Some(window("0 9 * * *", 65, OnClose::Finish)), ..spec() };
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     assert_eq!(began(&held).duration_since("2026-11-22T09:00:00Z".parse().unwrap()).as_secs(), 0);
 }
@@ -81,7 +81,7 @@ async fn too_little_of_an_opening_is_left_alone() {
 async fn closing_stops_new_starts_only() {
     let world = World::new();
     let engine = world.process("alice");
-    let windowed = Spec { window: window("0 10 * * *", 30, OnClose::Finish), ..spec() };
+    let windowed = Spec { window: Some(window("0 10 * * *", 30, OnClose::Finish)), ..spec() };
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     tokio::time::sleep(Duration::from_hours(2)).await;
     assert!(!engine.held(&held.record.uid).await.unwrap().unwrap().record.is_overdue(engine.now()));
@@ -97,7 +97,7 @@ async fn closing_gives_back_where_it_says_so() {
     let world = World::new();
     let engine = world.process("alice");
     let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
-    let windowed = Spec { window: window("0 10 * * *", 30, OnClose::Release), ..off };
+    let windowed = Spec { window: Some(window("0 10 * * *", 30, OnClose::Release)), ..off };
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     assert_eq!(held.record.expires_at(), Some(at("10:30:00")));
     let next = engine.hold(&wish("next", spec()), &patient()).await.unwrap();
@@ -118,7 +118,7 @@ async fn preparing_that_outlasts_its_window_is_undone_where_it_says_so() {
     limits.limits.graceful_shutdown = Duration::from_hours(3);
     let engine = Engine::new(Parts { tuning: limits, ..engine.parts });
     let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
-    let windowed = Spec { window: window("0 10 * * *", 30, OnClose::Release), ..off };
+    let windowed = Spec { window: Some(window("0 10 * * *", 30, OnClose::Release)), ..off };
     let failed = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     let Phase::Failed { cause, at: ended } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
     assert!(cause.contains("its window closed"), "{cause}");

@@ -1,0 +1,103 @@
+//! Why a window is refused.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use thiserror::Error;
+
+/// A window that cannot be. Every message is a sentence, without its full stop, for the person who
+/// wrote the configuration; [`WindowError::field`] says where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WindowError {
+    /// The schedule is not written as it must be.
+    #[error(
+        "The schedule {schedule:?} is wrong: {problem}. Write five fields: minute, hour, day of month, month, day of week, such as \"0 22 * * SAT\""
+    )]
+    Schedule {
+        /// What was written.
+        schedule: String,
+        /// Which part of it, and why.
+        problem: String,
+    },
+    /// No calendar has a day of the schedule.
+    #[error("The window never opens: no month of the schedule {schedule:?} has such a day")]
+    NoSuchDay {
+        /// What was written.
+        schedule: String,
+    },
+    /// The opening ends when it starts.
+    #[error("The window is open for no time at all: give a duration such as \"4h\"")]
+    NoDuration,
+    /// The next opening would start within the one before.
+    #[error("An opening of {} is longer than the {} from one start of the schedule to the next, so that openings would overlap", shown(*.duration), shown(*.period))]
+    Overlap {
+        /// How long an opening lasts.
+        duration: Duration,
+        /// The shortest time between two starts.
+        period: Duration,
+    },
+    /// The name stands for no time zone.
+    #[error("{name:?} is no time zone. Write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\"")]
+    TimeZone {
+        /// What was written.
+        name: String,
+    },
+    /// An exclusion is not written as it must be.
+    #[error(
+        "The exclusion {text:?} is wrong: {problem}. Write a day such as \"2026-12-24\", or the first and the last day of a range such as \"2026-12-20/2027-01-06\"."
+    )]
+    Exclude {
+        /// What was written.
+        text: String,
+        /// Why.
+        problem: String,
+    },
+    /// The exclusions leave nothing.
+    #[error("The window never opens: from {from} on, everything is excluded for more than {years} years")]
+    AllExcluded {
+        /// The first excluded moment, for people.
+        from: String,
+        /// For how long nothing was found.
+        years: i16,
+        /// Whether the freeze calendar alone does it.
+        by_calendar: bool,
+    },
+    /// The calendar ends before the next opening.
+    #[error("The window never opens again before the end of the calendar, in the year 9999")]
+    NeverAgain,
+    /// No opening is ever long enough for a start.
+    #[error("{} must remain of an opening that lasts {}, so that nothing could ever start", shown(*.min_remaining), shown(*.duration))]
+    MinRemaining {
+        /// What a start needs.
+        min_remaining: Duration,
+        /// What there is.
+        duration: Duration,
+    },
+    /// The freeze calendar is no calendar, or says something that cannot be followed.
+    #[error("The freeze calendar cannot be used: {problem}")]
+    Calendar {
+        /// What, with the event's summary and line.
+        problem: String,
+    },
+}
+
+impl WindowError {
+    /// The attribute that is to blame: `schedule`, `duration`, `time_zone`, `exclude`, `min_remaining` or
+    /// `exclude_calendar`.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Schedule { .. } | Self::NoSuchDay { .. } | Self::NeverAgain => "schedule",
+            Self::NoDuration | Self::Overlap { .. } => "duration",
+            Self::TimeZone { .. } => "time_zone",
+            Self::Exclude { .. } | Self::AllExcluded { by_calendar: false, .. } => "exclude",
+            Self::MinRemaining { .. } => "min_remaining",
+            Self::Calendar { .. } | Self::AllExcluded { by_calendar: true, .. } => "exclude_calendar",
+        }
+    }
+}
+
+/// `1h 30m`.
+pub(super) fn shown(duration: Duration) -> String {
+    SignedDuration::try_from(duration).map_or_else(|_| format!("{duration:?}"), |duration| format!("{duration:#}"))
+}
