@@ -1,13 +1,13 @@
 //! The ways into a drive: ask for a server, give it back, take it from somebody.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::{
     maintenance::{
         decide::{Finish, Goal},
         ids::{Generation, LockKey, MaintenanceId, Uid},
-        lock::{Enqueued, Request},
+        lock::{Enqueued, Refusal, Request, ServerLock},
         restore,
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase, Progress},
@@ -147,26 +147,17 @@ impl Engine {
         reason: &str,
         control: &Control,
     ) -> Result<Driven, EngineError> {
-        let record = self.active(id).await?;
-        self.lease.keep().await?;
-        let mut seized = None;
-        self.store()
-            .transact(&record.lock_key, &mut |lock, leases, now| {
-                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
-                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
-                seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
-                let Some(current) = lock.get(&record.uid).cloned() else { return Ok(()) };
-                if current.phase == Phase::Pending {
+        let (record, generation) = self
+            .seize(id, seen, control, |lock, record, generation, now| {
+                if record.phase == Phase::Pending {
                     // Has touched nothing: the drive takes it out of the queue.
                     return Ok(());
                 }
                 let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-                let progress = Progress::new(restore::steps(&current), now);
+                let progress = Progress::new(restore::steps(record), now);
                 lock.begin_release(&record.uid, generation, ending, progress, now)
             })
             .await?;
-        let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
-        self.wait_for_predecessors(id, wait, control).await;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
         let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, generation);
         drive.run(Goal::Release(ending), control).await
@@ -181,20 +172,11 @@ impl Engine {
         reason: &str,
         control: &Control,
     ) -> Result<Maintenance, EngineError> {
-        let record = self.active(id).await?;
-        self.lease.keep().await?;
-        let mut seized = None;
-        self.store()
-            .transact(&record.lock_key, &mut |lock, leases, now| {
-                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
-                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
-                seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
-                Ok(())
-            })
-            .await?;
-        let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
-        // The next holder must not meet a call that is still under way.
-        self.wait_for_predecessors(id, wait, control).await;
+        let (record, generation) = self.seize(id, seen, control, |_, _, _, _| Ok(())).await?;
+        if control.stop.is_cancelled() {
+            // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
+            return Err(EngineError::Stopped);
+        }
         let reason = format!("{reason}; nothing was put back");
         self.store()
             .transact(&record.lock_key, &mut |lock, _, now| {
@@ -204,6 +186,34 @@ impl Engine {
             })
             .await?;
         Ok(record)
+    }
+
+    /// Takes a hold from its holder and begins what comes next in the same transaction. Returns when nobody who was
+    /// attached can be in the middle of a call any more: neither a restore nor the next holder must meet one.
+    async fn seize(
+        &self,
+        id: &MaintenanceId,
+        seen: Generation,
+        control: &Control,
+        begin: impl Fn(&mut ServerLock, &Maintenance, Generation, Timestamp) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<(Maintenance, Generation), EngineError> {
+        let record = self.active(id).await?;
+        self.lease.keep().await?;
+        let mut seized = None;
+        self.store()
+            .transact(&record.lock_key, &mut |lock, leases, now| {
+                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
+                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
+                seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
+                match lock.get(&record.uid).cloned() {
+                    Some(current) => begin(lock, &current, generation, now),
+                    None => Ok(()),
+                }
+            })
+            .await?;
+        let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
+        self.wait_for_predecessors(id, wait, control).await;
+        Ok((record, generation))
     }
 
     /// Whoever was attached may be in the middle of a call that it was allowed to make.

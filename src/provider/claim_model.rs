@@ -11,7 +11,7 @@ use crate::{
     engine::ClaimWish,
     maintenance::{
         approval::{self, Asked, Claim},
-        ids::{MaintenanceId, check_name},
+        ids::MaintenanceId,
         queue::shown_time,
         spec::Policy,
     },
@@ -21,7 +21,7 @@ use crate::{
 
 use super::{
     schema::{attributes, computed, optional, required, schema},
-    values::{Text, bad, given, known, not_empty},
+    values::{Text, check_names, given, known, not_empty},
 };
 
 /// One request of `pending`.
@@ -105,13 +105,7 @@ pub(super) fn claim_schema() -> Schema {
 
 impl ClaimModel {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
-        for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
-            if let Some(text) = given(value)
-                && let Err(problem) = check_name(text)
-            {
-                bad(diags, AttributePath::new(name), "Not a usable name", format!("{text:?}: it {problem}."));
-            }
-        }
+        check_names(diags, &self.namespace, &self.name);
         for (name, value) in [("server", &self.server), ("contact", &self.contact)] {
             not_empty(diags, value, AttributePath::new(name));
         }

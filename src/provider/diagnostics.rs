@@ -184,6 +184,15 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
     diagnostic(summary, detail, path)
 }
 
+/// A refresh that could not ask the store: what is known stays.
+pub(super) fn kept(server: &str, error: &EngineError) -> Diagnostic {
+    diagnostic(
+        "The coordination store did not answer",
+        format!("{server}: {error}. Its last known values are kept."),
+        AttributePath::root(),
+    )
+}
+
 /// The hold was taken away.
 pub(super) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
     let how = match &record.phase {

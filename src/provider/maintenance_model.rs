@@ -12,7 +12,7 @@ use tf_provider::{
 use crate::{
     engine::Engine,
     maintenance::{
-        ids::{MaintenanceId, check_name},
+        ids::MaintenanceId,
         spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
     },
 };
@@ -21,7 +21,8 @@ use super::{
     boot::{self, BootModel, UrlModel, check_url},
     schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_timeouts, duration, given, not_empty, one_of, or_default, power, texts,
+        Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, not_empty, one_of, or_default, power,
+        texts,
     },
     window::{WindowModel, on_close, window_attribute},
 };
@@ -267,13 +268,7 @@ impl MaintenanceModel {
     /// The engine knows the provider's named windows and the time; without it they are not looked at.
     pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = |name: &'static str| AttributePath::new(name);
-        for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
-            if let Some(text) = given(value)
-                && let Err(problem) = check_name(text)
-            {
-                bad(diags, path(name), "Not a usable name", format!("{text:?}: it {problem}."));
-            }
-        }
+        check_names(diags, &self.namespace, &self.name);
         for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
             not_empty(diags, value, path(name));
         }

@@ -10,7 +10,7 @@ use tf_provider::{
 use crate::{
     engine::Engine,
     maintenance::{
-        ids::{MaintenanceId, check_name},
+        ids::MaintenanceId,
         machine::ResetType,
         operate::{OperationSpec, Proof, WhenOff},
         spec::{Kind, Policy, Spec},
@@ -22,7 +22,8 @@ use crate::{
 use super::{
     schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_timeouts, duration, given, known, not_empty, one_of, or_default, texts,
+        Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, known, not_empty, one_of, or_default,
+        texts,
     },
     window::{WindowModel, window_attribute},
 };
@@ -203,13 +204,7 @@ impl OperationModel {
     /// missing.
     pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
-        for (name, value) in [("namespace", &self.namespace), ("name", &self.name)] {
-            if let Some(text) = given(value)
-                && let Err(problem) = check_name(text)
-            {
-                bad(diags, path(name), "Not a usable name", format!("{text:?}: it {problem}."));
-            }
-        }
+        check_names(diags, &self.namespace, &self.name);
         for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
             not_empty(diags, value, path(name));
         }

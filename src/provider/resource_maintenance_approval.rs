@@ -19,7 +19,7 @@ use crate::{
 use super::{
     approval_model::{ApprovalModel, approval_schema},
     cell::Cell,
-    diagnostics::of_engine,
+    diagnostics::{kept, of_engine},
     private::Owned,
     values::{bad, given},
 };
@@ -331,11 +331,7 @@ impl Resource for MaintenanceApproval {
                 Some((Value::Value(model), private))
             }
             Err(error) => {
-                diags.add_warning(diagnostic(
-                    "The coordination store did not answer",
-                    format!("{server}: {error}. Its last known values are kept."),
-                    AttributePath::root(),
-                ));
+                diags.add_warning(kept(&server, &error));
                 Some((Value::Value(model), private))
             }
         }

@@ -18,7 +18,7 @@ use crate::{
 use super::{
     boot_configuration_model::{BootConfigurationModel, boot_configuration_schema},
     cell::Cell,
-    diagnostics::{no_longer_ours, of_engine},
+    diagnostics::{kept, no_longer_ours, of_engine},
     maintenance_outcome::{over_already, released},
     private::{Private, Remembered, missing_here},
     review,
@@ -340,11 +340,7 @@ impl Resource for ServerBootConfiguration {
                 Some((if gone { Value::Null } else { Value::Value(model) }, private))
             }
             Err(error) => {
-                diags.add_warning(diagnostic(
-                    "The coordination store did not answer",
-                    format!("{server}: {error}. Its last known values are kept."),
-                    AttributePath::root(),
-                ));
+                diags.add_warning(kept(&server, &error));
                 Some((Value::Value(model), private))
             }
         }

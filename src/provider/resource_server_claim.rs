@@ -12,7 +12,7 @@ use crate::{
 use super::{
     cell::Cell,
     claim_model::{ClaimModel, claim_schema, tell},
-    diagnostics::of_engine,
+    diagnostics::{kept, of_engine},
     private::Owned,
     values::{given, known},
 };
@@ -201,11 +201,7 @@ impl Resource for ServerClaim {
         let view = match engine.view(&owned.key()).await {
             Ok(view) => view,
             Err(error) => {
-                diags.add_warning(diagnostic(
-                    "The coordination store did not answer",
-                    format!("{server}: {error}. Its last known values are kept."),
-                    AttributePath::root(),
-                ));
+                diags.add_warning(kept(&server, &error));
                 return Some((Value::Value(model), private));
             }
         };

@@ -13,7 +13,7 @@ use crate::{
 
 use super::{
     cell::Cell,
-    diagnostics::of_engine,
+    diagnostics::{kept, of_engine},
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
     private::{Private, Remembered, missing_here},
@@ -264,11 +264,7 @@ impl Resource for ServerMaintenance {
                 Some((if gone { Value::Null } else { Value::Value(model) }, private))
             }
             Err(error) => {
-                diags.add_warning(diagnostic(
-                    "The coordination store did not answer",
-                    format!("{server}: {error}. Its last known values are kept."),
-                    AttributePath::root(),
-                ));
+                diags.add_warning(kept(&server, &error));
                 Some((Value::Value(model), private))
             }
         }

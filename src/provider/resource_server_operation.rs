@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     cell::Cell,
-    diagnostics::{no_longer_ours, of_engine},
+    diagnostics::{kept, no_longer_ours, of_engine},
     operation_model::{OperationModel, operation_schema},
     private::{Private, Remembered, missing_here},
     review,
@@ -328,11 +328,7 @@ impl Resource for ServerOperation {
                 Some((if gone { Value::Null } else { Value::Value(model) }, private))
             }
             Err(error) => {
-                diags.add_warning(diagnostic(
-                    "The coordination store did not answer",
-                    format!("{server}: {error}. Its last known values are kept."),
-                    AttributePath::root(),
-                ));
+                diags.add_warning(kept(&server, &error));
                 Some((Value::Value(model), private))
             }
         }

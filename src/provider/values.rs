@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    maintenance::machine::{BootMode, PowerTarget},
+    maintenance::{
+        ids::check_name,
+        machine::{BootMode, PowerTarget},
+    },
     plugin::diagnostic,
 };
 
@@ -174,6 +177,17 @@ pub(super) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath
 pub(super) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
         bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+    }
+}
+
+/// The two parts of a name that records are found by.
+pub(super) fn check_names(diags: &mut Diagnostics, namespace: &Text, name: &Text) {
+    for (attribute, value) in [("namespace", namespace), ("name", name)] {
+        if let Some(text) = given(value)
+            && let Err(problem) = check_name(text)
+        {
+            bad(diags, AttributePath::new(attribute), "Not a usable name", format!("{text:?}: it {problem}."));
+        }
     }
 }
 
