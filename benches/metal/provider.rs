@@ -9,11 +9,13 @@ use tonic::transport::Channel;
 use crate::host::{Host, ProviderClient, Start, errors, json as plain, tfplugin6 as wire, value, warnings};
 
 const TYPE: &str = "metal_server_maintenance";
+const OPERATION: &str = "metal_server_operation";
 
 /// A configured provider process.
 pub struct Provider {
     pub host: Host,
     block: wire::schema::Block,
+    operation: wire::schema::Block,
 }
 
 /// A resource as the state has it.
@@ -37,6 +39,7 @@ impl Provider {
         let schema = host.provider.get_provider_schema(wire::get_provider_schema::Request::default()).await;
         let mut schema = schema.unwrap().into_inner();
         let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
+        let operation = schema.resource_schemas.remove(OPERATION).unwrap().block.unwrap();
         let folder = store.parent().unwrap();
         let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
         fs::write(&inventory, simulator.inventory()).unwrap();
@@ -61,7 +64,7 @@ impl Provider {
         };
         let answer = host.provider.configure_provider(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
-        Self { host, block }
+        Self { host, block, operation }
     }
 
     pub fn client(&self) -> ProviderClient<Channel> {
@@ -132,6 +135,25 @@ impl Provider {
         let answer = self.client().read_resource(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
         (Held { state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
+    }
+
+    /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that only the wire remains.
+    pub async fn read_what_asks_nobody(&self, number: usize) {
+        let state = json!({
+            "id": format!("bench/done-{number}"), "server": format!("node{number}"), "namespace": "bench",
+            "name": format!("done-{number}"), "operation": "ForceRestart", "when_off": "skip", "proof": "power",
+            "policy": "Enforced", "priority": 0, "hold_place_for": "15m", "state": "Completed", "outcome": "Proven",
+            "requested_at": "2026-11-21T10:00:00Z", "completed_at": "2026-11-21T10:01:00Z", "lock_key": "key",
+            "previous_power_state": "On",
+        });
+        let request = wire::read_resource::Request {
+            type_name: OPERATION.into(),
+            current_state: value(&complete(&self.operation, state)),
+            ..Default::default()
+        };
+        let answer = self.client().read_resource(request).await.unwrap().into_inner();
+        assert_eq!(errors(&answer.diagnostics), [""; 0]);
+        assert_eq!(plain(answer.new_state.as_ref())["state"], "Completed");
     }
 
     pub async fn destroy(&self, held: Held) {

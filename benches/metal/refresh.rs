@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
 use crate::{
-    measure::{ms, peak_memory, ratio},
+    measure::{median, ms, peak_memory, ratio},
     plain_client::{self, AT_ONCE},
     provider::{Held, Provider},
     table::Row,
@@ -69,6 +69,7 @@ async fn refresh(
 ) -> Row {
     let connections = || simulator.bmcs().iter().map(|bmc| bmc.connections_opened).sum::<u64>();
     let mut times = Vec::new();
+    let mut wires = Vec::new();
     let mut references = Vec::new();
     let (mut requests, mut opened, mut peak) = (0, 0, 0_f64);
     // The first round is thrown away; at 100 ms it would be the same.
@@ -91,6 +92,11 @@ async fn refresh(
         opened = connections() - before;
         peak = peak.max(peak_memory(provider.pid()));
         simulator.set_latency(Duration::ZERO);
+        // What the host's wire costs alone, in the same process.
+        let begin = Instant::now();
+        let reads = stream::iter(0..held.len()).map(async |number| provider.read_what_asks_nobody(number).await);
+        reads.buffer_unordered(AT_ONCE).collect::<()>().await;
+        let wire = begin.elapsed();
         provider.end().await;
 
         simulator.set_latency(latency);
@@ -100,14 +106,20 @@ async fn refresh(
         eprintln!("{what}: {} against {}, provider's processor time so far {}", ms(time), ms(reference), ms(used));
         if round > 0 || rounds == 1 {
             times.push(time);
+            wires.push(wire);
             references.push(reference);
         }
     }
-    let (time, reference) = (crate::measure::median(&times), crate::measure::median(&references));
+    let (time, wire, reference) = (median(&times), median(&wires), median(&references));
     #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     let per_server = requests as f64 / held.len() as f64;
     let measured = format!("{}, {per_server:.2} requests per server, {opened} connections, {peak:.0} MiB", ms(time));
+    let both = ratio(time, wire + reference);
     let per_machine = per_machine(requests, held.len());
-    Row::new(what, measured)
-        .against(format!("plain client, {per_machine} GETs per server: {}", ms(reference)), ratio(time, reference))
+    let reference_text = format!(
+        "plain client, {per_machine} GETs per server: {}; the wire alone, as many reads that ask nobody: {} (ratio to both: {both:.2})",
+        ms(reference),
+        ms(wire)
+    );
+    Row::new(what, measured).against(reference_text, ratio(time, reference))
 }
