@@ -163,8 +163,43 @@ mod tests {
         assert_eq!(job.run.as_deref(), Some("github-4711"));
         assert_eq!(job.url.as_deref(), Some("https://git.example/ops/infra/actions/runs/4711"));
         assert_eq!(job.user.as_deref(), Some("alice"));
-        let job = ci_job(&env(&[("GITLAB_CI", "true"), ("CI_JOB_ID", "12"), ("CI_JOB_URL", "https://x/12")])).unwrap();
-        assert_eq!((job.run.as_deref(), job.url.as_deref()), (Some("gitlab-12"), Some("https://x/12")));
+        for (pairs, run, url, commit) in [
+            (
+                &[("GITLAB_CI", "true"), ("CI_JOB_ID", "12"), ("CI_JOB_URL", "https://x/12"), ("CI_COMMIT_SHA", "c1")]
+                    [..],
+                "gitlab-12",
+                Some("https://x/12"),
+                "c1",
+            ),
+            (
+                &[
+                    ("JENKINS_URL", "https://j"),
+                    ("BUILD_TAG", "jenkins-a-7"),
+                    ("BUILD_URL", "https://j/7"),
+                    ("GIT_COMMIT", "c2"),
+                ],
+                "jenkins-a-7",
+                Some("https://j/7"),
+                "c2",
+            ),
+            (
+                &[
+                    ("ATLANTIS_TERRAFORM_VERSION", "1.6"),
+                    ("PULL_NUM", "42"),
+                    ("PULL_URL", "https://g/42"),
+                    ("HEAD_COMMIT", "c3"),
+                ],
+                "atlantis-pull-42",
+                Some("https://g/42"),
+                "c3",
+            ),
+            (&[("TF_VAR_spacelift_run_id", "01J"), ("TF_VAR_spacelift_commit_sha", "c4")], "spacelift-01J", None, "c4"),
+            (&[("TFC_RUN_ID", "run-abc"), ("TFC_CONFIGURATION_VERSION_GIT_COMMIT_SHA", "c5")], "run-abc", None, "c5"),
+        ] {
+            let job = ci_job(&env(pairs)).unwrap();
+            let found = (job.run.as_deref(), job.url.as_deref(), job.commit.as_deref());
+            assert_eq!(found, (Some(run), url, Some(commit)));
+        }
         assert!(ci_job(&env(&[("CI", "true")])).is_some());
         assert!(ci_job(&env(&[("CI", "false")])).is_none());
         assert!(ci_job(&env(&[])).is_none());

@@ -155,14 +155,22 @@ for_each_host! {
         theirs.metal(&["approve", "ops/bios", "--owner", "team-db"]).await.succeeded().says("ops/bios is approved");
         waiting.until_it_logs("waiting for turn, 1 ahead: tests/before", SOON).await;
         theirs.metal(&["claims"]).await.succeeded().says("approved  ops/bios");
+        let claims = theirs.metal(&["claims", "--json"]).await.succeeded();
+        let claims: serde_json::Value = serde_json::from_str(&claims.stdout).unwrap();
+        assert_eq!((&claims[0]["claim"]["id"], &claims[0]["pending"][0]["id"]), (&json!("db/primary"), &json!("ops/bios")));
+        assert_eq!(claims[0]["pending"][0]["allowed"], json!(true));
         theirs.metal(&["withdraw", "ops/bios", "--owner", "team-db"]).await.succeeded().says("is withdrawn");
         holder.destroy().await.succeeded();
         let queue = theirs.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
         assert_eq!((&queue[0]["id"], &queue[0]["state"]), (&json!("ops/bios"), &json!("Pending")));
         assert!(queue[0]["waiting_for"].as_str().unwrap().contains("approval by team-db"), "{queue}");
-        theirs.metal(&["approve", "ops/bios", "--owner", "team-db"]).await.succeeded();
+        let again = theirs.metal(&["approve", "ops/bios", "--owner", "team-db", "--json"]).await.succeeded();
+        let again: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
+        assert_eq!(again["scope"]["maintenance"]["id"], json!("ops/bios"));
         waiting.wait(SOON).await.succeeded();
+        let late = theirs.metal(&["withdraw", "ops/bios", "--owner", "team-db", "--json"]).await.succeeded();
+        assert!(late.stdout.contains("\"had_started\": true"), "{}", late.stdout);
         ours.destroy().await.succeeded();
     }
 }
