@@ -76,6 +76,16 @@ impl Lane {
 
     /// Starts a transaction. Waits for others, in this process or another, no longer than the store's patience.
     pub(super) async fn begin(&self, how: &'static str) -> Result<Held<'_>, StoreError> {
+        self.take(Some(how)).await
+    }
+
+    /// Takes the connection for one statement, which SQLite makes a transaction by itself: two messages to its thread less.
+    /// Given back with [`Held::give_back`].
+    pub(super) async fn once(&self) -> Result<Held<'_>, StoreError> {
+        self.take(None).await
+    }
+
+    async fn take(&self, transaction: Option<&'static str>) -> Result<Held<'_>, StoreError> {
         let begun = async {
             let mut slot = self.slot.lock().await;
             self.source.same_file()?;
@@ -88,7 +98,9 @@ impl Lane {
                 }
             };
             let mut held = Held { slot, connection, faults: &self.source.faults };
-            held.run(how).await?;
+            if let Some(how) = transaction {
+                held.run(how).await?;
+            }
             Ok(held)
         };
         within(self.source.patience, begun).await.unwrap_or_else(|| Err(self.source.faults.locked()))
@@ -117,9 +129,14 @@ impl Held<'_> {
     /// Ends the transaction with `COMMIT` or `ROLLBACK` and gives the connection back.
     pub(super) async fn end(mut self, how: &'static str) -> Result<(), StoreError> {
         self.run(how).await?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Gives the connection back, outside of any transaction.
+    pub(super) fn give_back(self) {
         let Self { mut slot, connection, .. } = self;
         *slot = Slot::Idle(connection);
-        Ok(())
     }
 }
 

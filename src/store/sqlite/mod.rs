@@ -242,14 +242,14 @@ impl Store for SqliteStore {
     }
 
     async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
-        let mut db = self.read().await?;
+        let mut db = self.reader.once().await?;
         let row: Option<(bool, String, String)> =
             sqlx::query_as("SELECT active, uid, body FROM maintenances WHERE uid = ?")
                 .bind(&uid.0)
                 .fetch_optional(&mut *db)
                 .await
                 .map_err(|error| self.faults.sqlx(&error))?;
-        db.end("COMMIT").await?;
+        db.give_back();
         row.map(|row| found(row, &self.faults)).transpose()
     }
 
@@ -283,9 +283,9 @@ impl Store for SqliteStore {
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
-        let mut db = self.read().await?;
+        let mut db = self.reader.once().await?;
         let key = bound(&mut db, server, &self.faults).await?;
-        db.end("COMMIT").await?;
+        db.give_back();
         Ok(key)
     }
 
