@@ -124,11 +124,6 @@ impl Engine {
         Ok(gone)
     }
 
-    /// The machine of a maintenance that is asked for now.
-    pub async fn key_of(&self, id: &MaintenanceId) -> Result<LockKey, EngineError> {
-        Ok(self.active(id).await?.lock_key)
-    }
-
     /// Every machine that somebody claimed or asked for, in one read of the store.
     pub async fn views(&self) -> Result<Vec<LockView>, EngineError> {
         Ok(self.store().view_all().await?)

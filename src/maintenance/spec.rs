@@ -21,6 +21,21 @@ pub enum Policy {
     Enforced,
 }
 
+impl Policy {
+    /// Both in the spelling of the configuration.
+    pub const NAMES: [&'static str; 2] = ["OwnerApproval", "Enforced"];
+
+    /// The policy of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "OwnerApproval" => Self::OwnerApproval,
+            "Enforced" => Self::Enforced,
+            _ => return None,
+        })
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

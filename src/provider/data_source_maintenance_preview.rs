@@ -27,7 +27,7 @@ use super::{
     prospect::Prospect,
     schema::{attributes, computed, optional, required, schema},
     values::{Text, bad, duration, given, known, one_of, power},
-    window::{WindowModel, window_attribute},
+    window::{self, WindowModel, window_attribute},
 };
 
 /// How many BMCs are asked at once.
@@ -89,11 +89,7 @@ impl PreviewsModel {
     /// What would be asked, without its server.
     fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<(Spec, Option<Duration>)> {
         let path = AttributePath::new;
-        let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {
-            "OwnerApproval" => Some(Policy::OwnerApproval),
-            "Enforced" => Some(Policy::Enforced),
-            _ => None,
-        });
+        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
         if let Some(text) = given(&self.maintenance)
             && let Err(problem) = text.parse::<MaintenanceId>()
         {
@@ -108,13 +104,7 @@ impl PreviewsModel {
             }
             _ => None,
         };
-        let window = match &self.window {
-            Value::Value(window) => {
-                let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
-                window.check(diags, &path("window"), OnClose::Finish, now, named)
-            }
-            _ => None,
-        };
+        let window = window::asked(diags, &self.window, OnClose::Finish, engine).flatten();
         let timeout = duration(diags, &self.timeout, path("timeout"));
         let spec = Spec {
             policy: policy.unwrap_or(Policy::Enforced),
@@ -144,7 +134,8 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
             }
         },
     };
-    let prospect = Prospect::look(engine, spec, id, power, timeout).await;
+    let key = engine.known_lock_key(&spec.server).await;
+    let prospect = Prospect::look(engine, spec, id, key.as_ref(), power, timeout).await;
     problems.extend(prospect.too_late.clone());
     if !prospect.store_answered {
         problems.push("The queue is not known.".to_owned());

@@ -24,7 +24,7 @@ use super::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, not_empty, one_of, or_default, power,
         texts,
     },
-    window::{WindowModel, on_close, window_attribute},
+    window::{self, WindowModel, on_close, window_attribute},
 };
 
 /// `complete_when`.
@@ -272,11 +272,7 @@ impl MaintenanceModel {
         for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
             not_empty(diags, value, path(name));
         }
-        let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {
-            "OwnerApproval" => Some(Policy::OwnerApproval),
-            "Enforced" => Some(Policy::Enforced),
-            _ => None,
-        });
+        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
         let require_claim = self.require_claim == Value::Value(true);
         let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));
         if policy == Some(Policy::Enforced) {
@@ -289,13 +285,7 @@ impl MaintenanceModel {
             }
         }
         let on_close = on_close(diags, &self.on_window_close, !self.window.is_null());
-        let window = match &self.window {
-            Value::Value(window) => {
-                let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
-                Some(window.check(diags, &path("window"), on_close, now, named))
-            }
-            _ => None,
-        };
+        let window = window::asked(diags, &self.window, on_close, engine);
         let server_power = power(diags, &self.server_power, path("server_power"));
         let boot = match &self.boot_configuration {
             Value::Value(boot) => boot.check(diags, &path("boot_configuration")),
@@ -308,17 +298,11 @@ impl MaintenanceModel {
         let expires_after = duration(diags, &self.expires_after, path("expires_after"));
         let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
         check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() || self.window.is_unknown() {
+        if !diags.errors.is_empty() {
             return None;
         }
-        // A window of which something is not known yet: what is asked is not known either.
-        let window = match window {
-            Some(None) => return None,
-            Some(window) => window,
-            None => None,
-        };
         Some(Spec {
-            window,
+            window: window?,
             policy: policy?,
             require_claim,
             escalate_after,

@@ -25,7 +25,7 @@ use super::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, known, not_empty, one_of, or_default,
         texts,
     },
-    window::{WindowModel, window_attribute},
+    window::{self, WindowModel, window_attribute},
 };
 
 /// How long a place is kept when nothing is said.
@@ -218,23 +218,12 @@ impl OperationModel {
         self.hold(diags);
         let policy = self.check_policy(diags);
         let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));
-        let window = match &self.window {
-            Value::Value(window) => {
-                let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
-                Some(window.check(diags, &path("window"), OnClose::Finish, now, named))
-            }
-            _ => None,
-        };
+        let window = window::asked(diags, &self.window, OnClose::Finish, engine);
         let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
         check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() || self.window.is_unknown() {
+        if !diags.errors.is_empty() {
             return None;
         }
-        let window = match window {
-            Some(None) => return None,
-            Some(window) => window,
-            None => None,
-        };
         let base = Spec::new(Kind::Operation, given(&self.server)?);
         Some(Spec {
             operation: Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
@@ -244,7 +233,7 @@ impl OperationModel {
             reason: given(&self.reason).map(str::to_owned),
             ticket: given(&self.ticket).map(str::to_owned),
             priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
-            window,
+            window: window?,
             hold_place_for: hold_place_for.unwrap_or(base.hold_place_for),
             triggers: texts(&self.triggers),
             ..base
@@ -273,11 +262,7 @@ impl OperationModel {
             let detail = "Say policy = \"OwnerApproval\" or \"Enforced\", or maintenance_id to act under a hold.";
             bad(diags, path("policy"), "A policy is needed", detail);
         }
-        let policy = one_of(diags, &self.policy, path("policy"), &["OwnerApproval", "Enforced"], |text| match text {
-            "OwnerApproval" => Some(Policy::OwnerApproval),
-            "Enforced" => Some(Policy::Enforced),
-            _ => None,
-        });
+        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
         if policy == Some(Policy::Enforced) {
             for (name, given) in
                 [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]

@@ -49,7 +49,7 @@ impl Private {
     }
 
     /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted resource (OpenTofu 1.6.2,
-    /// Terraform 1.15.5): there the name tells, if the active record of that name is of this owner, this machine and, where
+    /// Terraform 1.15.5): there the name tells, if the last record of that name is of this owner, this machine and, where
     /// the state says it, this run.
     pub(super) async fn of_destroyed(engine: &Engine, private: &Value<Self>, state: &Remembered<'_>) -> Option<Uid> {
         if let Some(uid) = Self::uid(private) {

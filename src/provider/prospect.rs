@@ -8,7 +8,7 @@ use crate::{
     engine::Engine,
     maintenance::{
         approval::{Scope, Standing},
-        ids::MaintenanceId,
+        ids::{LockKey, MaintenanceId},
         machine::PowerState,
         queue::{self, Ahead},
         spec::{Policy, Spec},
@@ -49,11 +49,12 @@ pub(super) struct Prospect {
 }
 
 impl Prospect {
-    /// Looks at the store and the clock. `patience` is how long it may wait; `None`: as long as it takes.
+    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is known; `patience` is how long it may wait; `None`: as long as it takes.
     pub(super) async fn look(
         engine: &Engine,
         spec: &Spec,
         id: Option<&MaintenanceId>,
+        key: Option<&LockKey>,
         power: Option<PowerState>,
         patience: Option<Duration>,
     ) -> Self {
@@ -64,8 +65,8 @@ impl Prospect {
             digest: engine.as_asked_here(spec).digest(),
             ..Self::default()
         };
-        let view = match engine.known_lock_key(&spec.server).await {
-            Some(key) => engine.planned_view(&key).await.ok(),
+        let view = match key {
+            Some(key) => engine.planned_view(key).await.ok(),
             None => None,
         };
         if let Some(view) = &view {

@@ -8,7 +8,7 @@ use crate::{
     backend::IdentityKind,
     engine::Engine,
     maintenance::{
-        ids::{MaintenanceId, Uid},
+        ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         operate::Proof,
         prepare::missing_capabilities,
@@ -34,14 +34,14 @@ pub(super) async fn maintenance(
     patience: Option<Duration>,
 ) {
     let boot_at = AttributePath::new("boot_configuration");
-    let Some(now) = server(diags, engine, spec, Some(&boot_at)).await else { return };
-    effects(diags, engine, spec, now, id, patience).await;
+    let Some(seen) = server(diags, engine, spec, Some(&boot_at)).await else { return };
+    effects(diags, engine, spec, seen, id, patience).await;
 }
 
 /// Reviews a boot configuration that is about to be made.
 pub(super) async fn boot_configuration(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
-    let Some(now) = server(diags, engine, spec, None).await else { return };
-    effects(diags, engine, spec, now, None, None).await;
+    let Some(seen) = server(diags, engine, spec, None).await else { return };
+    effects(diags, engine, spec, seen, None, None).await;
 }
 
 /// Reviews an operation that is about to be made, in its own turn or under the hold that is named.
@@ -53,9 +53,9 @@ pub(super) async fn operation(
     patience: Duration,
     hold: Option<&str>,
 ) {
-    let Some(now) = server(diags, engine, spec, None).await else { return };
+    let Some(seen) = server(diags, engine, spec, None).await else { return };
     let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == Proof::Boot);
-    if wants_boot && now.as_ref().is_some_and(|now| now.boot_progress.is_none()) {
+    if wants_boot && seen.view.as_ref().is_some_and(|view| view.boot_progress.is_none()) {
         bad(
             diags,
             AttributePath::new("proof"),
@@ -65,7 +65,7 @@ pub(super) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, spec, now, id, Some(patience)).await,
+        None => effects(diags, engine, spec, seen, id, Some(patience)).await,
         Some(hold) => diags.add_warning(diagnostic(
             "Servers will be switched or booted",
             format!("{} {} It happens under {hold}.", spec.server, spec.effect()),
@@ -109,14 +109,19 @@ pub(super) async fn changed_hold(diags: &mut Diagnostics, engine: &Engine, spec:
     server(diags, engine, spec, Some(&boot_at)).await;
 }
 
-/// Checks that the server exists and can do what is asked. Tells how it is; the inner `None`: it does not answer. The
-/// outer one: an error was reported.
+/// A server as it answered; each is `None` where it did not.
+struct Seen {
+    view: Option<MachineView>,
+    key: Option<LockKey>,
+}
+
+/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error was reported.
 async fn server(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
     boot_at: Option<&AttributePath>,
-) -> Option<Option<MachineView>> {
+) -> Option<Seen> {
     let machine = match engine.machine(&spec.server) {
         Ok(machine) => machine,
         Err(error) => {
@@ -132,7 +137,7 @@ async fn server(
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));
-            return Some(None);
+            return Some(Seen { view: None, key: None });
         }
         Err(error) => {
             diags.add_error(of_machine(&spec.server, &error));
@@ -149,7 +154,8 @@ async fn server(
         bad(diags, path, &format!("{} cannot do what is asked", spec.server), problem);
     }
     (diags.errors.len() == errors).then_some(())?;
-    if let Ok(identity) = machine.identify().await {
+    let identity = machine.identify().await.ok();
+    if let Some(identity) = &identity {
         let known_by = match identity.kind {
             IdentityKind::SystemUuid | IdentityKind::Configured => None,
             IdentityKind::SerialNumber => Some("its maker and serial number"),
@@ -163,21 +169,28 @@ async fn server(
             ));
         }
     }
-    Some(machine.observe().await.ok())
+    let key = identity.map(|identity| LockKey(identity.lock_key));
+    Some(Seen { view: machine.observe().await.ok(), key })
 }
 
 async fn effects(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
-    now: Option<MachineView>,
+    seen: Seen,
     id: Option<&MaintenanceId>,
     patience: Option<Duration>,
 ) {
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
-    let prospect = Prospect::look(engine, spec, id, now.map(|now| now.power), patience).await;
+    let key = match seen.key {
+        Some(key) => Some(key),
+        // It did not answer; perhaps its name is known from before.
+        None => engine.known_lock_key(&spec.server).await,
+    };
+    let power = seen.view.map(|view| view.power);
+    let prospect = Prospect::look(engine, spec, id, key.as_ref(), power, patience).await;
     if let Some(late) = &prospect.too_late {
         bad(
             diags,

@@ -10,7 +10,10 @@ use tf_provider::{
     value::{Value, ValueList},
 };
 
-use crate::maintenance::window::{OnClose, Period, WindowSpec, freeze_periods};
+use crate::{
+    engine::Engine,
+    maintenance::window::{OnClose, Period, WindowSpec, freeze_periods},
+};
 
 use super::{
     schema::{Attributes, attributes, optional},
@@ -222,6 +225,25 @@ impl WindowModel {
                 Value::Value(spec.exclude.iter().cloned().map(Value::Value).collect())
             },
             ..Self::default()
+        }
+    }
+}
+
+/// What `window` says, where the engine knows the named windows and the time. The outer `None`: something is wrong, or not
+/// known yet, so that what is asked is not known either. The inner one: there is no window.
+#[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
+pub(super) fn asked(
+    diags: &mut Diagnostics,
+    window: &Value<WindowModel>,
+    on_close: OnClose,
+    engine: Option<&Engine>,
+) -> Option<Option<WindowSpec>> {
+    match window {
+        Value::Null => Some(None),
+        Value::Unknown => None,
+        Value::Value(window) => {
+            let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
+            window.check(diags, &AttributePath::new("window"), on_close, now, named).map(Some)
         }
     }
 }
