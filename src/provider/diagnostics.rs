@@ -51,6 +51,10 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("The hold on {server} cannot be looked up"),
             format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
         ),
+        StoreError::Forbidden { .. } => (
+            format!("The coordination store does not let us look up {server}"),
+            format!("{error}. {NOTHING_DONE} Check coordination_url and the rights of its user."),
+        ),
         StoreError::Unreadable { .. } => (
             format!("The hold on {server} cannot be read"),
             format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),

@@ -16,6 +16,14 @@ pub enum StoreError {
         /// Why.
         cause: String,
     },
+    /// It was reached and says no: the login, a right that is missing, or a URL it cannot be used with.
+    #[error("the coordination store {address} refuses: {cause}")]
+    Forbidden {
+        /// Which, without credentials.
+        address: String,
+        /// Why.
+        cause: String,
+    },
     /// What it holds is not what this version can read.
     #[error("the coordination store {address} cannot be read: {cause}")]
     Unreadable {

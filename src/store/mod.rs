@@ -7,7 +7,10 @@
 mod error;
 mod lazy;
 mod memory;
+mod optimistic;
+mod postgres;
 mod sqlite;
+mod views;
 mod watchers;
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
@@ -25,6 +28,7 @@ use crate::maintenance::{
 pub use error::StoreError;
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.

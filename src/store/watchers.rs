@@ -49,6 +49,11 @@ impl Watchers {
         }
     }
 
+    /// The keys that somebody watches.
+    pub(super) fn keys(&self) -> Vec<LockKey> {
+        self.inner().keys.keys().cloned().collect()
+    }
+
     /// Wakes everybody: the store cannot be watched at the moment, and they will want to know.
     pub(super) fn wake_all(&self) {
         for watched in self.inner().keys.values() {

@@ -13,6 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::{Clock, SystemClock},
     maintenance::{
@@ -21,10 +22,13 @@ use terraform_provider_metal::{
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
-    store::{MemoryStore, SqliteOptions, SqliteStore, Store, StoreError},
+    store::{MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError},
 };
 
-use crate::records::{AGING, TTL};
+use crate::{
+    records::{AGING, TTL},
+    support::postgres::Postgres,
+};
 
 /// The time of a store stands still until a test moves it; waiting takes real time.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ impl HandClock {
 #[async_trait]
 impl Clock for HandClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_second(self.seconds.load(Ordering::SeqCst)).unwrap() + SignedDuration::from_nanos(120_000_001)
+        Timestamp::from_second(self.seconds.load(Ordering::SeqCst)).unwrap() + SignedDuration::from_micros(120_001)
     }
 
     fn monotonic(&self) -> Duration {
@@ -60,10 +64,46 @@ impl Clock for HandClock {
 
 type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
+type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 pub struct Bench {
     pub clock: Arc<HandClock>,
     open: Box<dyn Fn() -> Opening + Send + Sync>,
+    /// Brings the new time to a store that has a clock of its own.
+    set: Box<dyn Fn(Timestamp) -> Done + Send + Sync>,
     _folder: Option<tempfile::TempDir>,
+}
+
+/// A machine whose clock is wrong. Its stores must not care.
+#[derive(Debug)]
+pub struct WrongClock {
+    days: i64,
+    real: SystemClock,
+}
+
+impl WrongClock {
+    /// Another one is wrong in another way each time.
+    pub fn next() -> Arc<Self> {
+        static COUNT: AtomicI64 = AtomicI64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::SeqCst);
+        Arc::new(Self { days: (count % 7 - 3) * 400, real: SystemClock::default() })
+    }
+}
+
+#[async_trait]
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        self.real.now() + SignedDuration::from_hours(24 * self.days)
+    }
+
+    fn monotonic(&self) -> Duration {
+        // As if each machine had been started at another time.
+        self.real.monotonic() + Duration::from_secs(self.days.unsigned_abs() * 1000)
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration).await;
+    }
 }
 
 impl Bench {
@@ -76,17 +116,48 @@ impl Bench {
         self.clock.now()
     }
 
-    pub fn memory() -> Self {
+    /// Time passes in the store.
+    pub async fn pass(&self, time: Duration) {
+        self.clock.pass(time);
+        (self.set)(self.now()).await;
+    }
+
+    /// A database of its own on a real server, whose clock is moved by hand.
+    pub async fn postgres(more: &'static str) -> Self {
+        let server = Postgres::shared();
+        let database = server.database();
+        let url = format!("{}{more}", server.url("postgres", &database));
+        postgres(&url, WrongClock::next()).await.unwrap().close().await;
+        server.sql(
+            &database,
+            "CREATE TABLE hand (at timestamptz); INSERT INTO hand VALUES (now()); \
+             CREATE OR REPLACE FUNCTION metal.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+             'SELECT at FROM public.hand';",
+        );
+        let set = move |now: Timestamp| -> Done {
+            server.sql(&database, &format!("UPDATE hand SET at = '{now}'"));
+            Box::pin(async {})
+        };
+        let clock = HandClock::new();
+        set(clock.now()).await;
+        let open = move || -> Opening {
+            let url = url.clone();
+            Box::pin(async move { Arc::new(postgres(&url, WrongClock::next()).await.unwrap()) as Arc<dyn Store> })
+        };
+        Self { clock, open: Box::new(open), set: Box::new(set), _folder: None }
+    }
+
+    pub async fn memory() -> Self {
         let clock = HandClock::new();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
         let open = move || -> Opening {
             let store = store.clone();
             Box::pin(async move { store })
         };
-        Self { clock, open: Box::new(open), _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: None }
     }
 
-    pub fn sqlite() -> Self {
+    pub async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("coordination.sqlite");
         let clock = HandClock::new();
@@ -95,8 +166,17 @@ impl Bench {
             let (path, clock) = (path.clone(), of_store.clone());
             Box::pin(async move { Arc::new(sqlite(&path, clock).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), _folder: Some(folder) }
+        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: Some(folder) }
     }
+}
+
+/// Those that use the clock that they were given need not be told.
+fn nothing(_: Timestamp) -> Done {
+    Box::pin(async {})
+}
+
+pub async fn postgres(url: &str, clock: Arc<dyn Clock>) -> Result<PostgresStore, StoreError> {
+    PostgresStore::open(&SecretString::from(url), clock, &PostgresOptions::default()).await
 }
 
 pub async fn sqlite(path: &Path, clock: Arc<HandClock>) -> Result<SqliteStore, StoreError> {

@@ -62,7 +62,7 @@ macro_rules! conforms {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    $crate::conformance::$case(&$bench).await;
+                    $crate::conformance::$case(&$bench.await).await;
                 }
             )+
         }
@@ -135,7 +135,7 @@ pub async fn a_name_in_use_is_refused_until_its_process_is_gone(bench: &Bench) {
     let refused = join(&*store, &key("k"), &request("a", 2)).await.unwrap_err();
     let StoreError::Refused(Refusal::InUse { by, until, .. }) = refused else { panic!("{refused}") };
     assert_eq!((by.pid, until), (1, bench.now() + TTL));
-    bench.clock.pass(TTL);
+    bench.pass(TTL).await;
     let (same, second) = join(&*store, &key("k"), &request("a", 2)).await.unwrap();
     assert_eq!(same, uid);
     assert!(second > first);
@@ -193,7 +193,7 @@ pub async fn the_queue_is_ordered_by_priority_then_ticket_then_age(bench: &Bench
     for (name, n, priority) in [("old", 2, 0), ("first", 3, 1), ("second", 4, 1)] {
         joined.push(join(&*store, &key("k"), &wish(name, n, priority)).await.unwrap());
     }
-    bench.clock.pass(AGING * 3);
+    bench.pass(AGING * 3).await;
     joined.push(join(&*store, &key("k"), &wish("young", 5, 3)).await.unwrap());
     for n in 2..=5 {
         store.renew(&runner(n), TTL).await.unwrap();
@@ -215,7 +215,7 @@ pub async fn the_queue_is_ordered_by_priority_then_ticket_then_age(bench: &Bench
 pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &Bench) {
     let store = bench.open().await;
     let (away, _) = join(&*store, &key("k"), &request("away", 1)).await.unwrap();
-    bench.clock.pass(TTL);
+    bench.pass(TTL).await;
     let (here, generation) = join(&*store, &key("k"), &request("here", 2)).await.unwrap();
     let drop_absent = async || {
         let change = |lock: &mut ServerLock, leases: &Leases, now| {
@@ -227,7 +227,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
     assert_eq!(drop_absent().await.unwrap(), 2);
     assert!(try_admit(&*store, &key("k"), &here, generation).await.unwrap());
     // It comes back in time and still is the first.
-    bench.clock.pass(HOLD_PLACE - Duration::from_secs(1));
+    bench.pass(HOLD_PLACE - Duration::from_secs(1)).await;
     assert_eq!(drop_absent().await.unwrap(), 2);
     let (again, _) = join(&*store, &key("k"), &request("away", 3)).await.unwrap();
     assert_eq!(again, away);
@@ -236,7 +236,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
     assert!(ticket(&view, &away) < ticket(&view, &here));
     // It does not come back: its place is given up, and its name is free.
     store.resign(&runner(3).id).await.unwrap();
-    bench.clock.pass(HOLD_PLACE);
+    bench.pass(HOLD_PLACE).await;
     assert_eq!(drop_absent().await.unwrap(), 1);
     assert_eq!(store.find(&id("away")).await.unwrap(), None);
     let last = store.audit(&id("away"), 1).await.unwrap().remove(0);
@@ -246,7 +246,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
 pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
     let store = bench.open().await;
     let (uid, _) = join(&*store, &key("k"), &Request { keeps_place: true, ..request("a", 1) }).await.unwrap();
-    bench.clock.pass(HOLD_PLACE * 100);
+    bench.pass(HOLD_PLACE * 100).await;
     apply(&*store, &key("k"), |lock, leases, now| {
         lock.drop_absent(leases, now);
         Ok(())
@@ -259,7 +259,7 @@ pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
 pub async fn who_was_replaced_is_refused(bench: &Bench) {
     let (one, two) = (bench.open().await, bench.open().await);
     let (uid, old) = hold(&*one, &key("k"), &request("a", 1)).await;
-    bench.clock.pass(TTL);
+    bench.pass(TTL).await;
     let (_, new) = join(&*two, &key("k"), &request("a", 2)).await.unwrap();
     let fenced = StoreError::Refused(Refusal::Fenced { ours: old, current: new });
     let update = apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, old, |record| record.booted = true)).await;
@@ -373,17 +373,17 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
         view.lock.may_act(&uid, generation, &view.leases, view.now)
     };
     assert!(acts().await);
-    bench.clock.pass(TTL - Duration::from_secs(1));
+    bench.pass(TTL - Duration::from_secs(1)).await;
     assert!(acts().await);
     one.renew(&runner(1), TTL).await.unwrap();
-    bench.clock.pass(TTL - Duration::from_secs(1));
+    bench.pass(TTL - Duration::from_secs(1)).await;
     assert!(acts().await);
-    bench.clock.pass(Duration::from_secs(1));
+    bench.pass(Duration::from_secs(1)).await;
     assert!(!acts().await);
     // The end of a lease is remembered: how long somebody has been away counts from it.
     let until = two.view(&key("k")).await.unwrap().leases.0[&runner(1).id];
     assert_eq!(until, bench.now());
-    bench.clock.pass(TTL);
+    bench.pass(TTL).await;
     one.resign(&runner(1).id).await.unwrap();
     assert_eq!(two.view(&key("k")).await.unwrap().leases.0[&runner(1).id], until, "it ended before");
     one.renew(&runner(1), TTL).await.unwrap();
@@ -398,7 +398,7 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
 pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     let store = bench.open().await;
     let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
-    bench.clock.pass(TTL);
+    bench.pass(TTL).await;
     join(&*store, &key("k"), &request("b", 2)).await.unwrap();
     finish(&*store, &key("k"), &uid, generation).await.unwrap();
     let words = |events: Vec<terraform_provider_metal::maintenance::lock::AuditEvent>| -> Vec<String> {

@@ -225,7 +225,7 @@ async fn a_file_that_was_removed_or_replaced_is_not_used_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_transaction_leaves_nothing_behind() {
-    let bench = Bench::sqlite();
+    let bench = Bench::sqlite().await;
     let store = bench.open().await;
     let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
     for n in 0..60u32 {

@@ -14,6 +14,11 @@ mod file;
 #[cfg(unix)]
 mod processes;
 mod records;
+#[cfg(unix)]
+#[path = "../support/mod.rs"]
+mod support;
 
 conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());
+conforms!(postgres, crate::bench::Bench::postgres(""));
+conforms!(postgres_without_notifications, crate::bench::Bench::postgres("?notifications=off"));

@@ -9,7 +9,6 @@ mod lane;
 mod reach;
 mod rows;
 mod schema;
-mod views;
 mod watch;
 
 use std::{
@@ -29,11 +28,14 @@ use self::{
     fault::Faults,
     file::Identity,
     lane::{Held, Lane, Source},
-    rows::{AuditRow, Stored},
-    views::{Snapshot, Views},
+    rows::AuditRow,
     watch::Watch,
 };
-use super::{Found, LockView, Store, StoreError, Transition, lease_end, watchers::Watchers};
+use super::{
+    Found, LockView, Store, StoreError, Transition, lease_end,
+    views::{Known, Snapshot, Stored, Views},
+    watchers::Watchers,
+};
 use crate::{
     clock::Clock,
     maintenance::{
@@ -128,7 +130,7 @@ impl SqliteStore {
         self.reader.begin("BEGIN").await
     }
 
-    async fn snapshot(&self, key: &LockKey, known: &views::Known) -> Snapshot {
+    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let mut db = self.read().await?;
         let stored = rows::load(&mut db, key, known.latest(), &self.faults).await?;
         let leases = if stored.lock.active.is_empty() {
@@ -138,7 +140,7 @@ impl SqliteStore {
         };
         db.end("COMMIT").await?;
         known.remember(&stored);
-        Ok((stored.lock, Arc::new(leases)))
+        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now: self.clock.now() })
     }
 }
 
@@ -203,8 +205,7 @@ impl Store for SqliteStore {
 
     async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
         let known = self.views.of(key);
-        let (lock, leases) = known.read(self.snapshot(key, &known)).await?;
-        Ok(LockView { lock, leases, now: self.clock.now() })
+        known.read(self.snapshot(key, &known)).await
     }
 
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {

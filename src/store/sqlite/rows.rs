@@ -13,16 +13,8 @@ use crate::{
         lock::{AuditEvent, Leases, ServerLock, Slot},
         state::Maintenance,
     },
-    store::StoreError,
+    store::{StoreError, views::Stored},
 };
-
-/// A lock as it is on the disk. The revision tells whether it still is.
-#[derive(Clone, Debug)]
-pub(super) struct Stored {
-    /// 0 for a key nobody asked for yet.
-    pub(super) revision: i64,
-    pub(super) lock: Arc<ServerLock>,
-}
 
 /// A row of `locks`.
 type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64);

@@ -12,20 +12,24 @@ use std::{
     },
 };
 
-use super::rows::Stored;
 use crate::{
-    maintenance::{
-        ids::LockKey,
-        lock::{Leases, ServerLock},
-    },
-    store::StoreError,
+    maintenance::{ids::LockKey, lock::ServerLock},
+    store::{LockView, StoreError},
 };
 
 /// How many keys are remembered. More are possible; they are decoded at each read.
 const KEYS: usize = 4096;
 
+/// A lock as it is in the store. The revision tells whether it still is.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    /// 0 for a key nobody asked for yet.
+    pub(super) revision: i64,
+    pub(super) lock: Arc<ServerLock>,
+}
+
 /// What a read found.
-pub(super) type Snapshot = Result<(Arc<ServerLock>, Arc<Leases>), StoreError>;
+pub(super) type Snapshot = Result<LockView, StoreError>;
 
 /// What is known about one key.
 #[derive(Debug, Default)]
@@ -33,11 +37,17 @@ pub(super) struct Known {
     begun: AtomicU64,
     last: tokio::sync::Mutex<Option<(u64, Snapshot)>>,
     stored: Mutex<Option<Stored>>,
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Known {
     fn stored(&self) -> MutexGuard<'_, Option<Stored>> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the other writers of this process.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.writing.lock().await
     }
 
     /// The lock as it was read or written last.

@@ -1,0 +1,164 @@
+//! Connections: where they come from, and what happens to one that something went wrong on.
+
+use std::{
+    future::Future,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions as _, PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use super::fault::Faults;
+use crate::{
+    clock::{Clock, within},
+    store::StoreError,
+};
+
+/// How many connections a process has at most, beside the one that listens: hundreds of processes share a server that
+/// has a hundred by default.
+const CONNECTIONS: u32 = 3;
+
+/// After how long one that is not needed is closed.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// How long closing may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The pauses between two attempts to reach a server that is away.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How a database is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) pool: PgPool,
+    pub(super) faults: Faults,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) patience: Duration,
+    /// Behind a transaction pooler: nothing of a session lasts longer than a transaction.
+    pub(super) pooled: bool,
+}
+
+impl Link {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        faults: Faults,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+        pooled: bool,
+    ) -> Self {
+        let options = options.disable_statement_logging();
+        let options = if pooled {
+            // Neither prepared statements nor start-up parameters pass one.
+            options.statement_cache_capacity(0).extra_float_digits(None)
+        } else {
+            options
+        };
+        let pool = PgPoolOptions::new()
+            .min_connections(0)
+            .max_connections(CONNECTIONS)
+            .idle_timeout(IDLE)
+            .acquire_timeout(patience)
+            // It would cost a round trip each time; one that broke is noticed by its use.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        Self { pool, faults, clock, patience, pooled }
+    }
+
+    /// A connection for one statement, or for one transaction behind a pooler.
+    pub(super) async fn session(&self) -> Result<Session<'_>, StoreError> {
+        let connection = self.pool.acquire().await.map_err(|error| self.faults.sqlx(&error))?;
+        let mut session = Session::new(self, connection);
+        if self.pooled {
+            session.run("BEGIN").await?;
+            session.open = true;
+        }
+        Ok(session)
+    }
+
+    /// Closes what is open; not longer than somebody who ends a program wants to wait.
+    pub(super) async fn close(&self) {
+        let _ = within(GOODBYE, self.pool.close()).await;
+    }
+
+    /// One attempt that must not be repeated blindly, within the patience.
+    pub(super) async fn once<T>(&self, attempt: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        within(self.patience, attempt).await.unwrap_or_else(|| Err(self.faults.silent()))
+    }
+
+    /// Repeats an attempt that changes nothing, or the same each time, while the server is away: a fail-over takes a
+    /// few seconds.
+    pub(super) async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>> + Send,
+    {
+        let deadline = self.clock.monotonic() + self.patience;
+        let mut pause = PAUSE.0;
+        loop {
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            let result = within(left, attempt()).await.unwrap_or_else(|| Err(self.faults.silent()));
+            match result {
+                Err(StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
+                    self.clock.sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// A connection in use. Dropping it without [`Session::end`] closes it: what is under way on it ends with it.
+pub(super) struct Session<'a> {
+    link: &'a Link,
+    connection: PoolConnection<Postgres>,
+    open: bool,
+    well: bool,
+}
+
+impl<'a> Session<'a> {
+    fn new(link: &'a Link, connection: PoolConnection<Postgres>) -> Self {
+        Self { link, connection, open: false, well: false }
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        let faults = &self.link.faults;
+        sqlx::raw_sql(sql).execute(&mut *self.connection).await.map_err(|error| faults.sqlx(&error))?;
+        Ok(())
+    }
+
+    /// Ends the transaction, if there is one, and gives the connection back.
+    pub(super) async fn end(mut self) -> Result<(), StoreError> {
+        if self.open {
+            self.run("COMMIT").await?;
+        }
+        self.well = true;
+        Ok(())
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if !self.well {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+impl Deref for Session<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Session<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+}

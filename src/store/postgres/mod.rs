@@ -1,0 +1,317 @@
+//! The store for many machines: a PostgreSQL database, in its schema `metal`.
+//!
+//! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a lock of the database.
+//! The store's clock is the server's.
+
+mod fault;
+mod link;
+mod rows;
+mod schema;
+mod url;
+mod watch;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use sqlx::postgres::PgRow;
+use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+pub use self::url::PostgresOptions;
+
+use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
+use super::{
+    Found, LockView, Store, StoreError, Transition,
+    optimistic::{Change, Conditional, Loaded, transact},
+    views::{Known, Snapshot, Stored, Views},
+    watchers::Watchers,
+};
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::AuditEvent,
+    },
+};
+
+/// A store in one PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    id: String,
+    link: Link,
+    views: Views,
+    watch: Arc<Watch>,
+    runtime: Handle,
+    watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl PostgresStore {
+    /// Opens a store, and makes its schema first when it is missing. Must be called inside a tokio runtime, which also
+    /// runs the watch. `clock` measures waits only; what time it is says the server.
+    pub async fn open(
+        url: &SecretString,
+        clock: Arc<dyn Clock>,
+        options: &PostgresOptions,
+    ) -> Result<Self, StoreError> {
+        let parsed = url::parse(url)?;
+        let faults = Faults::new(&parsed.address, options.patience);
+        let interval = parsed.interval(options);
+        let notifications = parsed.notifications;
+        let link = Link::new(parsed.connect, faults, clock, options.patience, !notifications);
+        let id = link
+            .patiently(|| async {
+                let connection = link.pool.acquire().await;
+                let mut connection = connection.map_err(|error| link.faults.sqlx(&error))?;
+                schema::open(&mut connection, &link.faults).await
+            })
+            .await?;
+        Ok(Self {
+            id,
+            views: Views::default(),
+            watch: Arc::new(Watch {
+                link: link.clone(),
+                interval,
+                notifications,
+                watchers: Watchers::default(),
+                stop: CancellationToken::new(),
+            }),
+            link,
+            runtime: Handle::current(),
+            watching: Mutex::default(),
+        })
+    }
+
+    /// The address of a URL, without its credentials.
+    pub fn address_of(url: &SecretString) -> Result<String, StoreError> {
+        Ok(url::parse(url)?.address)
+    }
+
+    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+        let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
+        known.remember(&stored);
+        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+    }
+
+    /// One row that is there or not.
+    async fn row<R>(&self, query: &'static str, first: &str, second: Option<&str>) -> Result<Option<R>, StoreError>
+    where
+        R: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin,
+    {
+        self.link
+            .patiently(|| async {
+                let mut session = self.link.session().await?;
+                let mut query = sqlx::query_as(query).bind(first);
+                if let Some(second) = second {
+                    query = query.bind(second);
+                }
+                let row = query.persistent(!self.link.pooled).fetch_optional(&mut *session).await;
+                let row = row.map_err(|error| self.link.faults.sqlx(&error))?;
+                session.end().await?;
+                Ok(row)
+            })
+            .await
+    }
+
+    fn found(&self, (fate, uid, body): &(String, String, String)) -> Result<Found, StoreError> {
+        let record = Box::new(rows::json(uid, body, &self.link.faults)?);
+        Ok(if fate == "active" { Found::Active(record) } else { Found::Past(record) })
+    }
+}
+
+#[async_trait]
+impl Conditional for PostgresStore {
+    async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
+        self.link
+            .patiently(|| async {
+                let mut session = self.link.session().await?;
+                let loaded = rows::load(&mut session, key, known.clone(), &self.link).await?;
+                session.end().await?;
+                Ok(loaded)
+            })
+            .await
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+        let key = &change.after.key;
+        let channel =
+            if self.watch.notifications { watch::message(key, change.before.revision + 1) } else { String::new() };
+        let committed = self
+            .link
+            .once(async {
+                let mut session = self.link.session().await?;
+                let committed = rows::commit(&mut session, change, &channel, &self.link).await?;
+                session.end().await?;
+                Ok(committed)
+            })
+            .await;
+        if let Err(StoreError::NameTaken { id, .. }) = &committed {
+            let Some(Found::Active(other)) = self.find(id).await? else { return Ok(None) };
+            return Err(StoreError::NameTaken { id: id.clone(), key: other.lock_key.clone() });
+        }
+        committed
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn address(&self) -> String {
+        self.link.faults.address().to_owned()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        None
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let known = self.views.of(key);
+        if let Some(stored) = transact(self, &*self.link.clock, &known, key, transition).await? {
+            self.watch.watchers.moved(key, stored.revision);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        let known = self.views.of(key);
+        known.read(self.snapshot(key, &known)).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.link
+            .patiently(|| async {
+                let mut session = self.link.session().await?;
+                let views = rows::load_all(&mut session, &self.link).await?;
+                session.end().await?;
+                Ok(views)
+            })
+            .await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        // Two looks into two indexes, of one moment; a name is active once, and its records end in the order in which
+        // they began.
+        let row = self
+            .row(
+                "(SELECT fate, uid, body FROM metal.maintenances WHERE fate = 'active' AND namespace = $1 AND name = $2) \
+                 UNION ALL \
+                 (SELECT fate, uid, body FROM metal.maintenances WHERE fate = 'ended' AND namespace = $1 AND name = $2 \
+                 ORDER BY id DESC LIMIT 1) LIMIT 1",
+                id.namespace(),
+                Some(id.name()),
+            )
+            .await?;
+        row.map(|row| self.found(&row)).transpose()
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        let query = "SELECT fate, uid, body FROM metal.maintenances WHERE uid = $1 AND fate <> 'gone'";
+        let row = self.row(query, &escaped(&uid.0), None).await?;
+        row.map(|row| self.found(&row)).transpose()
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
+        let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
+        self.write("INSERT INTO metal.leases (runner_id, until, runner) \
+             VALUES ($1, metal.clock() + $2 * interval '1 microsecond', $3) \
+             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner", &runner.id, Some((ttl, text)))
+            .await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        // Kept with its end: how long somebody has been away counts from it.
+        self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None).await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        let row = self.row("SELECT lock_key FROM metal.bindings WHERE server = $1", &escaped(server), None).await?;
+        Ok(row.map(|(key,): (String,)| LockKey(rows::unescaped(&key))))
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        // The usual case writes nothing.
+        if self.binding(server).await?.as_ref() == Some(key) {
+            return Ok(());
+        }
+        let query = if rebind {
+            "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
+             ON CONFLICT (server) DO UPDATE SET lock_key = excluded.lock_key RETURNING b.lock_key"
+        } else {
+            // Writes what is there already, to read it under the lock of its row.
+            "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
+             ON CONFLICT (server) DO UPDATE SET lock_key = b.lock_key RETURNING b.lock_key"
+        };
+        let row: Option<(String,)> = self.row(query, &escaped(server), Some(&escaped(&key.0))).await?;
+        let bound = row.map_or_else(|| key.clone(), |(bound,)| LockKey(rows::unescaped(&bound)));
+        if bound == *key {
+            return Ok(());
+        }
+        Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() })
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut rows: Vec<(String,)> = self
+            .link
+            .patiently(|| async {
+                let mut session = self.link.session().await?;
+                let query = sqlx::query_as(
+                    "SELECT body FROM metal.audit WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3",
+                );
+                let query = query.bind(id.namespace()).bind(id.name()).bind(limit).persistent(!self.link.pooled);
+                let rows = query.fetch_all(&mut *session).await.map_err(|error| self.link.faults.sqlx(&error))?;
+                session.end().await?;
+                Ok(rows)
+            })
+            .await?;
+        rows.reverse();
+        rows.iter().map(|(body,)| rows::json("of the audit", body, &self.link.faults)).collect()
+    }
+
+    fn changes(&self, key: &LockKey) -> Receiver<u64> {
+        let (changes, start) = self.watch.watchers.watch(key);
+        if start && !self.watch.stop.is_cancelled() {
+            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
+            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        }
+        changes
+    }
+
+    async fn close(&self) {
+        self.watch.stop.cancel();
+        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = watching {
+            let _ = task.await;
+        }
+        self.link.close().await;
+    }
+}
+
+impl PostgresStore {
+    /// A statement about one process that may be repeated.
+    async fn write(
+        &self,
+        query: &'static str,
+        runner: &RunnerId,
+        more: Option<(i64, String)>,
+    ) -> Result<(), StoreError> {
+        self.link
+            .patiently(|| async {
+                let mut session = self.link.session().await?;
+                let mut query = sqlx::query(query).bind(&runner.0).persistent(!self.link.pooled);
+                if let Some((ttl, text)) = &more {
+                    query = query.bind(ttl).bind(text);
+                }
+                query.execute(&mut *session).await.map_err(|error| self.link.faults.sqlx(&error))?;
+                session.end().await
+            })
+            .await
+    }
+}

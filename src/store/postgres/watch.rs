@@ -1,0 +1,179 @@
+//! Notices what other processes commit: PostgreSQL tells us, and we look from time to time, because nobody promises that
+//! it does. Without notifications (behind a transaction pooler) only the looks are left.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use sqlx::{
+    PgPool,
+    postgres::{PgListener, PgPoolOptions},
+};
+use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    link::Link,
+    rows::{escaped, unescaped},
+};
+use crate::{
+    maintenance::ids::LockKey,
+    store::{StoreError, watchers::Watchers},
+};
+
+/// The channel of `metal.commit`.
+const CHANNEL: &str = "metal_changes";
+
+/// The longest payload that PostgreSQL takes is 8,000 bytes; a longer key is not named, and everybody looks.
+const LONGEST_KEY: usize = 7_000;
+
+/// How long to leave a server alone that could not be watched.
+const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// What is told about a change: the revision and the key.
+pub(super) fn message(key: &LockKey, revision: i64) -> String {
+    let key = escaped(&key.0);
+    if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }
+}
+
+fn understood(payload: &str) -> Option<(LockKey, i64)> {
+    let (revision, key) = payload.split_once(' ')?;
+    Some((LockKey(unescaped(key)), revision.parse().ok()?))
+}
+
+/// What the watch of one store handle needs.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) link: Link,
+    /// How often it is looked.
+    pub(super) interval: Duration,
+    /// Whether PostgreSQL is asked to tell.
+    pub(super) notifications: bool,
+    pub(super) watchers: Watchers,
+    pub(super) stop: CancellationToken,
+}
+
+/// What the listening connection heard.
+enum Heard {
+    /// A change.
+    Change(String),
+    /// It listens from now on: what was before is to be looked for.
+    Listening,
+    /// It does not listen any more.
+    Deaf,
+}
+
+/// A connection of its own that listens, until it is dropped.
+struct Ear {
+    heard: mpsc::Receiver<Heard>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Ear {
+    fn open(watch: &Watch) -> Self {
+        let (tell, heard) = mpsc::channel(1024);
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.patience);
+        let pool = pool.connect_lazy_with((*watch.link.pool.connect_options()).clone());
+        let clock = Arc::clone(&watch.link.clock);
+        let task = tokio::spawn(async move {
+            loop {
+                if let Err(error) = listen(&pool, &tell).await {
+                    tracing::debug!(%error, "no notifications from the coordination store");
+                }
+                if tell.send(Heard::Deaf).await.is_err() {
+                    return;
+                }
+                clock.sleep(PAUSE_AFTER_FAULT).await;
+            }
+        });
+        Self { heard, task }
+    }
+}
+
+async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::Error> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.eager_reconnect(false);
+    listener.listen(CHANNEL).await?;
+    let mut next = Heard::Listening;
+    while tell.send(next).await.is_ok() {
+        match listener.try_recv().await? {
+            Some(notification) => next = Heard::Change(notification.payload().to_owned()),
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Watches until nobody is interested any more or the store is closed.
+pub(super) async fn run(watch: Weak<Watch>) {
+    let mut ear = None;
+    let mut look_now = true;
+    while let Some(this) = watch.upgrade() {
+        if this.watchers.nobody_left() {
+            break;
+        }
+        if this.notifications && ear.is_none() {
+            ear = Some(Ear::open(&this));
+        }
+        let mut pause = this.interval;
+        if look_now && let Err(error) = look(&this).await {
+            tracing::debug!(%error, "the coordination store cannot be watched");
+            this.watchers.wake_all();
+            pause = PAUSE_AFTER_FAULT;
+        }
+        let (clock, stop) = (Arc::clone(&this.link.clock), this.stop.clone());
+        drop(this);
+        let hear = async {
+            match &mut ear {
+                Some(ear) => ear.heard.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let heard = tokio::select! {
+            heard = hear => heard,
+            () = clock.sleep(pause) => Some(Heard::Listening),
+            () = stop.cancelled() => break,
+        };
+        let Some(this) = watch.upgrade() else { break };
+        look_now = match heard {
+            Some(Heard::Change(payload)) => match understood(&payload) {
+                Some((key, revision)) => {
+                    this.watchers.moved(&key, revision);
+                    false
+                }
+                None => true,
+            },
+            Some(Heard::Deaf) => {
+                this.watchers.wake_all();
+                true
+            }
+            Some(Heard::Listening) | None => true,
+        };
+    }
+}
+
+async fn look(watch: &Watch) -> Result<(), StoreError> {
+    let keys: Vec<String> = watch.watchers.keys().iter().map(|key| escaped(&key.0).into_owned()).collect();
+    let moved: Vec<(String, i64)> = watch
+        .link
+        .once(async {
+            let mut session = watch.link.session().await?;
+            let query = sqlx::query_as("SELECT lock_key, revision FROM metal.locks WHERE lock_key = ANY ($1)");
+            let query = query.bind(&keys).persistent(!watch.link.pooled).fetch_all(&mut *session).await;
+            let moved = query.map_err(|error| watch.link.faults.sqlx(&error))?;
+            session.end().await?;
+            Ok(moved)
+        })
+        .await?;
+    for (key, revision) in moved {
+        watch.watchers.moved(&LockKey(unescaped(&key)), revision);
+    }
+    Ok(())
+}

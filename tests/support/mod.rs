@@ -1,0 +1,5 @@
+//! Servers that tests start for themselves.
+#![allow(dead_code)]
+
+pub mod postgres;
+pub mod server;

@@ -1,0 +1,153 @@
+//! Real PostgreSQL servers, from the Debian package.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use super::server::{Server, free_port};
+
+/// The folder with `postgres` and `initdb`: the newest that is installed.
+fn programs() -> PathBuf {
+    if let Some(named) = std::env::var_os("POSTGRES_BIN") {
+        return named.into();
+    }
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .expect("PostgreSQL is not installed: make setup")
+        .map(|entry| entry.unwrap().path().join("bin"))
+        .filter(|folder| folder.join("postgres").exists())
+        .collect();
+    found.sort();
+    found.pop().expect("PostgreSQL is not installed: make setup")
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_its_user(command: &[&str]) -> Vec<String> {
+    let mut whole: Vec<&str> = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        whole.extend(["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]);
+    }
+    whole.extend(command);
+    whole.into_iter().map(str::to_owned).collect()
+}
+
+fn run(command: &[&str]) {
+    let command = as_its_user(command);
+    let done = Command::new(&command[0]).args(&command[1..]).current_dir("/").output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// One server. Its superuser is `postgres`, without a password on loopback.
+pub struct Postgres {
+    pub server: Server,
+    pub port: u16,
+    data: PathBuf,
+    more: Vec<String>,
+}
+
+impl Postgres {
+    /// The server that all tests of this process share. It ends with the process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[]))
+    }
+
+    /// A server of one's own, with more settings (`name=value`).
+    pub fn start(settings: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("metal-postgres-").tempdir().unwrap().keep();
+        // The other user has to come through.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let data = folder.join("data");
+        let programs = programs();
+        let initdb = programs.join("initdb");
+        run(&[
+            initdb.to_str().unwrap(),
+            "-D",
+            data.to_str().unwrap(),
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        Self::run(&folder, data, free_port(), settings.iter().map(|setting| (*setting).to_owned()).collect())
+    }
+
+    fn run(folder: &Path, data: PathBuf, port: u16, more: Vec<String>) -> Self {
+        let program = programs().join("postgres");
+        let (port_text, socket) = (port.to_string(), format!("unix_socket_directories={}", folder.display()));
+        let mut command = vec![program.to_str().unwrap(), "-D", data.to_str().unwrap(), "-p", &port_text];
+        let settings = [
+            "listen_addresses=127.0.0.1",
+            &socket,
+            "shared_buffers=32MB",
+            "max_connections=400",
+            // Nobody here lives through a power cut of this machine.
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+        ];
+        for setting in settings.into_iter().chain(more.iter().map(String::as_str)) {
+            command.extend(["-c", setting]);
+        }
+        let server = Server::start(folder, "INT", &as_its_user(&command));
+        let this = Self { server, port, data, more };
+        this.wait_until_ready();
+        this
+    }
+
+    fn wait_until_ready(&self) {
+        let program = programs().join("pg_isready");
+        let began = Instant::now();
+        loop {
+            let port = self.port.to_string();
+            let asked = Command::new(&program).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap();
+            if asked.success() {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(30), "PostgreSQL did not start: {}", self.server.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it as a power cut would, and returns what is needed to start it again.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts it again, on the same port and data.
+    pub fn start_again(&mut self) {
+        let (folder, data, more) = (self.server.folder.clone(), self.data.clone(), self.more.clone());
+        *self = Self::run(&folder, data, self.port, more);
+    }
+
+    /// A URL for a user and a database.
+    pub fn url(&self, user: &str, database: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Runs SQL as the superuser and returns what it prints, unaligned.
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        let (program, port) = (programs().join("psql"), self.port.to_string());
+        let done = Command::new(program)
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"])
+            .args(["-p", &port, "-d", database, "-c", sql])
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Makes an empty database of a name that nobody else has.
+    pub fn database(&self) -> String {
+        let name = format!("d{}", uuid::Uuid::new_v4().simple());
+        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        name
+    }
+}
