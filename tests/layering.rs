@@ -47,6 +47,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tonic", &["plugin"]),
     ("prost", &["plugin"]),
     ("sqlx", &["store"]),
+    ("etcd_client", &["store"]),
     ("clap", &["cli", "main"]),
 ];
 

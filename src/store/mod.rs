@@ -5,6 +5,7 @@
 //! machines.
 
 mod error;
+mod etcd;
 mod lazy;
 mod memory;
 mod optimistic;
@@ -26,6 +27,7 @@ use crate::maintenance::{
 };
 
 pub use error::StoreError;
+pub use etcd::{EtcdOptions, EtcdStore};
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};

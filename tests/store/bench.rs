@@ -22,12 +22,12 @@ use terraform_provider_metal::{
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
-    store::{MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError},
+    store::{EtcdOptions, EtcdStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError},
 };
 
 use crate::{
     records::{AGING, TTL},
-    support::postgres::Postgres,
+    support::{etcd::Etcd, postgres::Postgres},
 };
 
 /// The time of a store stands still until a test moves it; waiting takes real time.
@@ -122,6 +122,33 @@ impl Bench {
         (self.set)(self.now()).await;
     }
 
+    /// A prefix of its own on a real cluster, whose clock is moved by hand.
+    pub async fn etcd() -> Self {
+        let cluster = Etcd::shared();
+        let prefix = Etcd::prefix();
+        let (url, clock) = (cluster.url(&prefix), HandClock::new());
+        let host = cluster.hosts();
+        // What etcd does to the leases that run out.
+        let set = move |now: Timestamp| -> Done {
+            let (host, all) = (host.clone(), format!("{prefix}/alive/"));
+            Box::pin(async move {
+                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
+                let leased = client.get(all, Some(etcd_client::GetOptions::new().with_prefix())).await.unwrap();
+                for pair in leased.kvs() {
+                    if serde_json::from_slice::<Timestamp>(pair.value()).unwrap() <= now {
+                        client.delete(pair.key(), None).await.unwrap();
+                    }
+                }
+            })
+        };
+        let time = clock.clone();
+        let open = move || -> Opening {
+            let (url, time) = (url.clone(), time.clone());
+            Box::pin(async move { Arc::new(etcd(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+        };
+        Self { clock, open: Box::new(open), set: Box::new(set), _folder: None }
+    }
+
     /// A database of its own on a real server, whose clock is moved by hand.
     pub async fn postgres(more: &'static str) -> Self {
         let server = Postgres::shared();
@@ -173,6 +200,14 @@ impl Bench {
 /// Those that use the clock that they were given need not be told.
 fn nothing(_: Timestamp) -> Done {
     Box::pin(async {})
+}
+
+/// By the cluster's own clock, or by one that is moved by hand.
+pub async fn etcd(url: &str, time: Option<Arc<HandClock>>) -> Result<EtcdStore, StoreError> {
+    // As `main` does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = EtcdOptions { time: time.map(|time| time as Arc<dyn Clock>), ..EtcdOptions::default() };
+    EtcdStore::open(&SecretString::from(url), WrongClock::next(), options).await
 }
 
 pub async fn postgres(url: &str, clock: Arc<dyn Clock>) -> Result<PostgresStore, StoreError> {

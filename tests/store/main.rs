@@ -22,3 +22,4 @@ conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());
 conforms!(postgres, crate::bench::Bench::postgres(""));
 conforms!(postgres_without_notifications, crate::bench::Bench::postgres("?notifications=off"));
+conforms!(etcd, crate::bench::Bench::etcd());

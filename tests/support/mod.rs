@@ -1,5 +1,6 @@
 //! Servers that tests start for themselves.
 #![allow(dead_code)]
 
+pub mod etcd;
 pub mod postgres;
 pub mod server;

@@ -16,7 +16,7 @@ pid=$!
 echo "$pid"
 cat >/dev/null
 kill -"$KEPT_SIGNAL" "$pid" 2>/dev/null
-wait "$pid"
+wait "$pid" 2>/dev/null
 [ -e "$KEPT_FOLDER/kept" ] || rm -rf "$KEPT_FOLDER"
 "#;
 

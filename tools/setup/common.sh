@@ -37,6 +37,17 @@ stamp_of() { printf '%s\n' "$ROOT" "$@" | sha256sum | cut -d' ' -f1; }
 up_to_date() { [ -f "$TOOLS/$1/.stamp" ] && [ "$(cat "$TOOLS/$1/.stamp")" = "$2" ]; }
 write_stamp() { printf '%s\n' "$2" >"$TOOLS/$1/.stamp"; }
 
+# install_packages NAME...: from Debian, without starting what they bring.
+install_packages() {
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    command -v apt-get >/dev/null || die "please install by hand: $* (there is no apt-get here)"
+    retry "apt-get update" "${as_root[@]}" apt-get update -q
+    # No cluster and no service of the system's own: the tests start theirs.
+    retry "apt-get install" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -q -y --no-install-recommends "$@"
+}
+
 # virtual_environment NAME: .tools/NAME from tools/setup/requirements-NAME.txt.
 virtual_environment() {
     local name=$1 requirements=$SETUP/requirements-$1.txt stamp

@@ -8,12 +8,7 @@ if [ ${#packages[@]} -eq 0 ]; then
     say "present"
 else
     say "installing ${packages[*]}"
-    as_root=()
-    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
-    command -v apt-get >/dev/null || die "please install by hand: ${packages[*]} (there is no apt-get here)"
-    retry "apt-get update" "${as_root[@]}" apt-get update -q
-    retry "apt-get install" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -q -y --no-install-recommends "${packages[@]}"
+    install_packages "${packages[@]}"
 fi
 for command in cargo python3; do
     command -v "$command" >/dev/null || die "$command is not on the PATH; CONTRIBUTING.md lists what must be there"

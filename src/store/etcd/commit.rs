@@ -1,0 +1,190 @@
+//! One change as one transaction.
+
+use std::collections::HashMap;
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
+use jiff::Timestamp;
+
+use super::{
+    fault::Faults,
+    keys::Keys,
+    rows::{Head, Place, Words, text},
+};
+use crate::{
+    maintenance::{
+        approval::Approval,
+        ids::MaintenanceId,
+        lock::{AuditEvent, ServerLock},
+        ownership::Ownership,
+        state::Maintenance,
+    },
+    store::{StoreError, optimistic::Change},
+};
+
+/// As many operations as etcd takes in one transaction (`--max-txn-ops`, its default).
+const MOST_OPERATIONS: usize = 128;
+
+/// Collects the operations of one change; a key is written once only, which etcd insists on.
+struct Writes<'a> {
+    keys: &'a Keys,
+    faults: &'a Faults,
+    puts: HashMap<String, String>,
+    deletes: Vec<String>,
+    /// What becomes history with this change.
+    old: Vec<String>,
+}
+
+impl Writes<'_> {
+    fn place(&self, record: &Maintenance, key: String) -> Result<String, StoreError> {
+        let place = Place { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key };
+        text(&record.uid.0, &place, self.faults)
+    }
+
+    fn active(&mut self, record: &Maintenance, new: bool) -> Result<(), StoreError> {
+        let key = self.keys.active(&record.lock_key, &record.uid);
+        self.puts.insert(key.clone(), text(&record.uid.0, record, self.faults)?);
+        if new {
+            let place = self.place(record, key)?;
+            self.puts.insert(self.keys.name(&record.id), place.clone());
+            self.puts.insert(self.keys.uid(&record.uid), place);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, record: &Maintenance) -> Result<(), StoreError> {
+        let key = self.keys.past(&record.id, &record.uid);
+        self.puts.insert(key.clone(), text(&record.uid.0, record, self.faults)?);
+        let place = self.place(record, key.clone())?;
+        self.puts.insert(self.keys.uid(&record.uid), place);
+        self.old.extend([key, self.keys.uid(&record.uid)]);
+        self.gone(record);
+        Ok(())
+    }
+
+    /// Not active any more.
+    fn gone(&mut self, record: &Maintenance) {
+        self.deletes.extend([self.keys.active(&record.lock_key, &record.uid), self.keys.name(&record.id)]);
+    }
+
+    fn audit(&mut self, events: &[AuditEvent], commit: &str) -> Result<(), StoreError> {
+        let mut names: Vec<(&MaintenanceId, Vec<&AuditEvent>)> = Vec::new();
+        for event in events {
+            match names.iter_mut().find(|(id, _)| **id == event.id) {
+                Some((_, events)) => events.push(event),
+                None => names.push((&event.id, vec![event])),
+            }
+        }
+        for (id, events) in names {
+            let key = format!("{}{commit}", self.keys.audit_all(id));
+            self.puts.insert(key.clone(), text(&id.to_string(), &events, self.faults)?);
+            self.old.push(key);
+        }
+        Ok(())
+    }
+
+    /// Deletes what is not written again.
+    fn operations(mut self) -> Vec<TxnOp> {
+        self.deletes.sort();
+        self.deletes.dedup();
+        let puts = &self.puts;
+        self.deletes.retain(|key| !puts.contains_key(key));
+        let deletes = self.deletes.into_iter().map(|key| TxnOp::delete(key, None::<DeleteOptions>));
+        let puts = self.puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None::<PutOptions>));
+        deletes.chain(puts).collect()
+    }
+}
+
+/// The approvals as their owners' words, without what runs made of them.
+fn words(ownership: &Ownership) -> Vec<Approval> {
+    ownership.approvals.iter().map(|approval| Approval { used_by: None, ..approval.clone() }).collect()
+}
+
+/// Whether anything moved that is not an owner's word.
+fn head_moved(change: &Change<'_>) -> bool {
+    let plain = |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
+    let uses = |ownership: &Ownership| -> Vec<_> {
+        ownership.approvals.iter().filter_map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?))).collect()
+    };
+    plain(&change.before.lock) != plain(change.after)
+        || change.written().next().is_some()
+        || change.withdrawn().next().is_some()
+        || !change.finished.is_empty()
+        || uses(&change.after.ownership).iter().any(|mark| !uses(&change.before.lock.ownership).contains(mark))
+}
+
+/// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
+/// otherwise it reads, in this order: the lock, the approvals, and each new name.
+pub(super) fn transaction(
+    keys: &Keys,
+    change: &Change<'_>,
+    now: Timestamp,
+    faults: &Faults,
+) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
+    let (before, after) = (&change.before.lock, change.after);
+    let key = &after.key;
+    let commit = change.commits.split_whitespace().next().unwrap_or_default();
+    let mut writes = Writes { keys, faults, puts: HashMap::new(), deletes: Vec::new(), old: Vec::new() };
+    for record in change.withdrawn() {
+        writes.gone(record);
+        writes.deletes.push(keys.uid(&record.uid));
+    }
+    for record in change.finished {
+        writes.ended(record)?;
+    }
+    for record in change.written() {
+        writes.active(record, change.is_new(record))?;
+    }
+    writes.audit(change.events, commit)?;
+    let (same_claim, told) = {
+        let uid = |lock: &ServerLock| lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+        (uid(before) == uid(after), words(&before.ownership) != words(&after.ownership))
+    };
+    // The words of a claim that is over count no more by themselves: only an owner's role may write there.
+    if told && (same_claim || !after.ownership.approvals.is_empty()) {
+        let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits.to_owned() };
+        writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
+    }
+    let told_only = told && same_claim && !head_moved(change);
+    if !told_only {
+        let head = Head {
+            generation: after.generation,
+            last_ticket: after.last_ticket,
+            slot: after.slot.clone(),
+            claim: after.ownership.claim.clone(),
+            commits: change.commits.to_owned(),
+        };
+        writes.puts.insert(keys.lock(key), text(&key.0, &head, faults)?);
+        for approval in &after.ownership.approvals {
+            let known = before.ownership.approval(&approval.uid).and_then(|old| old.used_by.clone());
+            if let Some(run) = approval.used_by.as_ref().filter(|run| known.as_ref() != Some(*run)) {
+                writes.puts.insert(keys.used(key, &approval.uid), text(&key.0, run, faults)?);
+            }
+        }
+        if !same_claim {
+            let marks = before.ownership.approvals.iter().filter(|approval| approval.used_by.is_some());
+            writes.deletes.extend(marks.map(|approval| keys.used(key, &approval.uid)));
+        }
+    }
+    let old = std::mem::take(&mut writes.old);
+    if !old.is_empty() {
+        writes.puts.insert(keys.old(now, commit), text(&key.0, &old, faults)?);
+    }
+    let new: Vec<MaintenanceId> = change.written().filter(|record| change.is_new(record)).map(|record| record.id.clone()).collect();
+    // Those that this change itself makes free are ours.
+    let freed = |id: &MaintenanceId| before.active.iter().any(|record| record.id == *id);
+    let asked: Vec<MaintenanceId> = new.into_iter().filter(|id| !freed(id)).collect();
+    let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision + 1);
+    let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
+    conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
+    let operations = writes.operations();
+    if operations.len() > MOST_OPERATIONS {
+        return Err(faults.unreadable(format!(
+            "{} records change at once, more than etcd takes in one transaction (--max-txn-ops)",
+            change.finished.len()
+        )));
+    }
+    let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
+    otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
+    Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))
+}

@@ -1,0 +1,88 @@
+//! What etcd says, in the words of a store.
+
+use std::{error::Error as _, fmt::Display, sync::Arc, time::Duration};
+
+use etcd_client::Error;
+
+use crate::store::StoreError;
+
+/// Makes errors of one store. The numbers are gRPC's status codes, <https://grpc.io/docs/guides/status-codes/>.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    address: Arc<str>,
+    patience: Duration,
+}
+
+impl Faults {
+    pub(super) fn new(address: &str, patience: Duration) -> Self {
+        Self { address: address.into(), patience }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn unavailable(&self, cause: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { address: self.address.to_string(), cause: cause.into() }
+    }
+
+    pub(super) fn unreadable(&self, cause: impl Into<String>) -> StoreError {
+        StoreError::Unreadable { address: self.address.to_string(), cause: cause.into() }
+    }
+
+    pub(super) fn forbidden(&self, cause: impl Into<String>) -> StoreError {
+        StoreError::Forbidden { address: self.address.to_string(), cause: cause.into() }
+    }
+
+    pub(super) fn silent(&self) -> StoreError {
+        self.unavailable(format!("it did not answer within {:?}", self.patience))
+    }
+
+    pub(super) fn etcd(&self, error: &Error) -> StoreError {
+        match error {
+            Error::GRpcStatus(status) => {
+                let message = status.message();
+                match status.code() as i32 {
+                    // etcd refuses a wrong password as an invalid argument.
+                    3 if message.contains("authentication failed") => {
+                        self.forbidden(format!("the login was refused ({message})"))
+                    }
+                    3 if message.contains("user name is empty") => {
+                        self.forbidden("it wants a login: write etcd://USER:PASSWORD@HOST:2379/prefix")
+                    }
+                    7 => self.forbidden(format!(
+                        "the user may not do this ({message}); see the guide about many runners for what each role needs"
+                    )),
+                    16 => self.forbidden(format!("the login was refused ({message})")),
+                    3 | 11 | 12 => self.unreadable(message),
+                    _ => {
+                        let deeper = status.source().map(|source| format!(": {}", deepest(source))).unwrap_or_default();
+                        self.unavailable(format!("it cannot be reached ({message}{deeper})"))
+                    }
+                }
+            }
+            Error::InvalidArgs(cause) => self.forbidden(format!("its URL cannot be used ({cause})")),
+            Error::InvalidUri(cause) => self.forbidden(format!("its URL cannot be used ({cause})")),
+            other => self.unavailable(other.to_string()),
+        }
+    }
+
+    pub(super) fn newer(&self, schema: u32, newest: u32) -> StoreError {
+        self.unreadable(format!(
+            "it was written by a newer version of this program (schema {schema}; this one knows up to {newest}): \
+             use the newer version for everything that shares it"
+        ))
+    }
+
+    pub(super) fn record(&self, what: &dyn Display, error: &dyn Display) -> StoreError {
+        self.unreadable(format!("the record {what} is not understood: {error}"))
+    }
+}
+
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

@@ -1,0 +1,405 @@
+//! The store for many machines without a database: an etcd cluster, below one prefix.
+//!
+//! Every write is one transaction on the condition that nothing it was made from has changed. etcd's leases say which
+//! processes are alive, and nothing else hangs on them: a record, a slot or a binding never goes away by itself.
+
+mod commit;
+mod fault;
+mod keys;
+mod link;
+mod rows;
+mod time;
+mod url;
+mod watch;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use self::url::EtcdOptions;
+
+use self::{
+    fault::Faults,
+    link::Link,
+    rows::{Place, Read, Reads, json, text},
+    time::ServerTime,
+    watch::Watch,
+};
+use super::{
+    Found, LockView, Store, StoreError, Transition, lease_end,
+    optimistic::{Change, Conditional, Loaded, transact},
+    views::{Known, Snapshot, Stored, Views},
+    watchers::Watchers,
+};
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::AuditEvent,
+        state::Maintenance,
+    },
+};
+
+/// What the keys and values mean. Every change to that is a new number: a program refuses a store with one that it does
+/// not know, so that an older one never drops what a newer one wrote.
+const SCHEMA: u32 = 1;
+
+/// How often a record is looked for that moves while it is read.
+const LOOKS: usize = 5;
+
+/// What `meta` holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Meta {
+    store_id: String,
+    schema: u32,
+}
+
+/// A store in one etcd cluster.
+#[derive(Debug)]
+pub struct EtcdStore {
+    id: String,
+    link: Arc<Link>,
+    time: ServerTime,
+    views: Views,
+    watch: Arc<Watch>,
+    runtime: Handle,
+    watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl EtcdStore {
+    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio runtime, which also runs
+    /// the watch. `clock` measures waits only; what time it is say the servers.
+    pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
+        let parsed = url::parse(url)?;
+        let faults = Faults::new(&parsed.address, options.patience);
+        let time = ServerTime::new(
+            options.time,
+            Arc::clone(&clock),
+            parsed.http()?,
+            parsed.endpoints.clone(),
+            faults.clone(),
+        );
+        let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
+        let id = link.patiently(|| known(&link)).await?;
+        link.patiently(|| time.now()).await?;
+        Ok(Self {
+            id,
+            time,
+            views: Views::default(),
+            watch: Arc::new(Watch {
+                link: Arc::clone(&link),
+                watchers: Watchers::default(),
+                stop: CancellationToken::new(),
+            }),
+            link,
+            runtime: Handle::current(),
+            watching: Mutex::default(),
+        })
+    }
+
+    /// The address of a URL, without its credentials.
+    pub fn address_of(url: &SecretString) -> Result<String, StoreError> {
+        Ok(url::parse(url)?.address)
+    }
+
+    /// Since when those are away who have no lease.
+    async fn away(&self, read: &mut [Read]) -> Result<(), StoreError> {
+        let mut gone: Vec<RunnerId> = read.iter_mut().flat_map(|read| std::mem::take(&mut read.gone)).collect();
+        gone.sort();
+        gone.dedup();
+        let mut ended = Vec::new();
+        for some in gone.chunks(100) {
+            let reads: Vec<TxnOp> = some.iter().map(|runner| TxnOp::get(self.link.keys.seen(runner), None)).collect();
+            let mut found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
+            for runner in some {
+                if let Some(pair) = found.next(&self.link.faults)?.kvs().first() {
+                    ended.push((runner.clone(), json::<Timestamp>(pair, &self.link.faults)?));
+                }
+            }
+        }
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let now = self.time.now().await?;
+        for (runner, until) in ended {
+            for read in &mut *read {
+                let attached = read.stored.lock.active.iter().filter_map(|record| record.attachment.as_ref());
+                if attached.into_iter().any(|attachment| attachment.runner.id == runner) {
+                    // The cluster says that it is over, whatever the process counted.
+                    read.leases.0.insert(runner.clone(), until.min(now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn load_once(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
+        let now = self.time.now().await?;
+        let known = known.filter(|known| known.revision > 0);
+        let reads = rows::reads(&self.link.keys, key, known.as_ref());
+        let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
+        let mut read = [rows::read(found, key, known, now, &self.link.faults)?];
+        self.away(&mut read).await?;
+        let [read] = read;
+        Ok(read.loaded(now))
+    }
+
+    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+        let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
+        known.remember(&stored);
+        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+    }
+
+    /// One key that is there or not.
+    async fn get(&self, key: String) -> Result<Option<KeyValue>, StoreError> {
+        let found = self.link.kv().await?.get(key, None).await.map_err(|error| self.link.faults.etcd(&error))?;
+        Ok(found.kvs().first().cloned())
+    }
+
+    /// The record that a pointer leads to. It may move from the active ones to the history meanwhile.
+    async fn follow(&self, pointer: &str) -> Result<Option<Found>, StoreError> {
+        for _ in 0..LOOKS {
+            let Some(pair) = self.get(pointer.to_owned()).await? else { return Ok(None) };
+            let place: Place = json(&pair, &self.link.faults)?;
+            let Some(pair) = self.get(place.record.clone()).await? else { continue };
+            let record: Box<Maintenance> = Box::new(json(&pair, &self.link.faults)?);
+            let active = place.record.starts_with(&self.link.keys.all("active"));
+            return Ok(Some(if active { Found::Active(record) } else { Found::Past(record) }));
+        }
+        Err(self.link.faults.unreadable(format!("{pointer} leads nowhere")))
+    }
+}
+
+/// The id of the store; a new one gets its id here, whoever is first.
+async fn known(link: &Link) -> Result<String, StoreError> {
+    let fault = |error: etcd_client::Error| link.faults.etcd(&error);
+    let found = link.kv().await?.get(link.keys.meta(), None).await.map_err(fault)?;
+    let meta: Meta = match found.kvs().first() {
+        Some(pair) => json(pair, &link.faults)?,
+        None => {
+            let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
+            let value = text(&"meta", &new, &link.faults)?;
+            let unless_there = Compare::create_revision(link.keys.meta(), CompareOp::Equal, 0);
+            let put = TxnOp::put(link.keys.meta(), value, None::<PutOptions>);
+            link.txn(Txn::new().when([unless_there]).and_then([put])).await?;
+            let found = link.kv().await?.get(link.keys.meta(), None).await.map_err(fault)?;
+            let first = found.kvs().first().ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
+            json(first, &link.faults)?
+        }
+    };
+    if meta.schema > SCHEMA { Err(link.faults.newer(meta.schema, SCHEMA)) } else { Ok(meta.store_id) }
+}
+
+#[async_trait]
+impl Conditional for EtcdStore {
+    async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
+        self.link.patiently(|| self.load_once(key, known.clone())).await
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+        let faults = &self.link.faults;
+        let now = self.time.now().await?;
+        let (transaction, names) = commit::transaction(&self.link.keys, change, now, faults)?;
+        let reply = self.link.once(self.link.txn(transaction)).await?;
+        if reply.succeeded() {
+            let revision = reply.header().map(etcd_client::ResponseHeader::revision);
+            return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
+        }
+        let mut found = Reads::of(reply.op_responses());
+        let (lock, words) = (found.next(faults)?, found.next(faults)?);
+        if lock.kvs().iter().chain(words.kvs()).any(|pair| pair.mod_revision() > change.before.revision) {
+            return Ok(None);
+        }
+        for id in names {
+            if let Some(pair) = found.next(faults)?.kvs().first() {
+                let place: Place = json(pair, faults)?;
+                return Err(StoreError::NameTaken { id, key: place.lock_key });
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn address(&self) -> String {
+        self.link.faults.address().to_owned()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        None
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let known = self.views.of(key);
+        if let Some(stored) = transact(self, &*self.link.clock, &known, key, transition).await? {
+            self.watch.watchers.moved(key, stored.revision);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        let known = self.views.of(key);
+        known.read(self.snapshot(key, &known)).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.link
+            .patiently(|| async {
+                let now = self.time.now().await?;
+                let reads = rows::all_reads(&self.link.keys);
+                let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
+                let mut reads = rows::read_all(found, now, &self.link.faults)?;
+                self.away(&mut reads).await?;
+                let views = reads.into_iter().map(|read| {
+                    let leases = Arc::new(read.leases);
+                    LockView { lock: read.stored.lock, leases, now }
+                });
+                Ok(views.collect())
+            })
+            .await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        self.link
+            .patiently(|| async {
+                if let Some(found) = self.follow(&self.link.keys.name(id)).await? {
+                    return Ok(Some(found));
+                }
+                // Its records end in the order in which they began.
+                let last = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(1);
+                let found = self.link.kv().await?.get(self.link.keys.past_all(id), Some(last)).await;
+                let found = found.map_err(|error| self.link.faults.etcd(&error))?;
+                let record = found.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose()?;
+                Ok(record.map(|record| Found::Past(Box::new(record))))
+            })
+            .await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        self.link.patiently(|| async { self.follow(&self.link.keys.uid(uid)).await }).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        // Seconds is what etcd counts in; more than asked is safe, the process itself stops earlier.
+        let seconds = i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
+        self.link
+            .patiently(|| async {
+                let until = lease_end(self.time.now().await?, ttl);
+                let until = text(&runner.id.0, &until, &self.link.faults)?;
+                let granted = self.link.leases().await?.grant(seconds, None).await;
+                // A new lease each time: one that ran out meanwhile needs no other way. The old one ends unused.
+                let lease = granted.map_err(|error| self.link.faults.etcd(&error))?.id();
+                let alive = PutOptions::new().with_lease(lease);
+                let puts = [
+                    TxnOp::put(self.link.keys.alive(&runner.id), until.clone(), Some(alive)),
+                    TxnOp::put(self.link.keys.seen(&runner.id), until, None),
+                ];
+                self.link.txn(Txn::new().and_then(puts)).await?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.link
+            .patiently(|| async {
+                let now = self.time.now().await?;
+                let Some(pair) = self.get(self.link.keys.seen(runner)).await? else { return Ok(()) };
+                let until: Timestamp = json(&pair, &self.link.faults)?;
+                let mut writes = vec![TxnOp::delete(self.link.keys.alive(runner), None)];
+                if now < until {
+                    let now = text(&runner.0, &now, &self.link.faults)?;
+                    writes.push(TxnOp::put(self.link.keys.seen(runner), now, None));
+                }
+                self.link.txn(Txn::new().and_then(writes)).await?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        self.link
+            .patiently(|| async {
+                let found = self.get(self.link.keys.bound(server)).await?;
+                found.map(|pair| json(&pair, &self.link.faults)).transpose()
+            })
+            .await
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        let place = self.link.keys.bound(server);
+        let value = text(&server, key, &self.link.faults)?;
+        let bound = self
+            .link
+            .patiently(|| async {
+                let put = TxnOp::put(place.clone(), value.clone(), None::<PutOptions>);
+                if rebind {
+                    self.link.txn(Txn::new().and_then([put])).await?;
+                    return Ok(key.clone());
+                }
+                let unless_there = Compare::create_revision(place.clone(), CompareOp::Equal, 0);
+                let get = TxnOp::get(place.clone(), None);
+                let reply = self.link.txn(Txn::new().when([unless_there]).and_then([put]).or_else([get])).await?;
+                if reply.succeeded() {
+                    return Ok(key.clone());
+                }
+                let found = Reads::of(reply.op_responses()).next(&self.link.faults)?;
+                found.kvs().first().map_or_else(|| Ok(key.clone()), |pair| json(pair, &self.link.faults))
+            })
+            .await?;
+        if bound == *key {
+            return Ok(());
+        }
+        Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() })
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let found = self
+            .link
+            .patiently(|| async {
+                // Each key has at least one line.
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
+                let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
+                let found = self.link.kv().await?.get(self.link.keys.audit_all(id), Some(newest.with_limit(limit))).await;
+                found.map_err(|error| self.link.faults.etcd(&error))
+            })
+            .await?;
+        let mut lines = Vec::new();
+        for pair in found.kvs().iter().rev() {
+            lines.extend(json::<Vec<AuditEvent>>(pair, &self.link.faults)?);
+        }
+        Ok(lines.split_off(lines.len().saturating_sub(limit)))
+    }
+
+    fn changes(&self, key: &LockKey) -> Receiver<u64> {
+        let (changes, start) = self.watch.watchers.watch(key);
+        if start && !self.watch.stop.is_cancelled() {
+            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
+            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        }
+        changes
+    }
+
+    async fn close(&self) {
+        self.watch.stop.cancel();
+        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = watching {
+            let _ = task.await;
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Between keys and a [`ServerLock`].
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp, TxnOpResponse};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{fault::Faults, keys::Keys};
+use crate::{
+    maintenance::{
+        approval::{Approval, Claim},
+        ids::{Generation, LockKey, RunnerId, Uid},
+        lock::{Leases, ServerLock, Slot},
+        state::Maintenance,
+    },
+    store::{
+        StoreError,
+        optimistic::{Commits, Loaded},
+        views::Stored,
+    },
+};
+
+/// A lease that the cluster still keeps is over this much later at the earliest, whatever its process counted.
+const STILL_ALIVE: SignedDuration = SignedDuration::from_millis(500);
+
+/// What `lock/…` holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) generation: Generation,
+    pub(super) last_ticket: u64,
+    pub(super) slot: Option<Slot>,
+    pub(super) claim: Option<Claim>,
+    pub(super) commits: String,
+}
+
+/// What `approvals/…` holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Words {
+    /// The claim they were given for; they end with it.
+    pub(super) claim: Option<Uid>,
+    pub(super) approvals: Vec<Approval>,
+    pub(super) commits: String,
+}
+
+/// What `name/…` and `uid/…` hold.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// The machine.
+    pub(super) lock_key: LockKey,
+    /// The incarnation.
+    pub(super) uid: Uid,
+    /// The key of the record.
+    pub(super) record: String,
+}
+
+pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Result<T, StoreError> {
+    serde_json::from_slice(pair.value())
+        .map_err(|error| faults.record(&String::from_utf8_lossy(pair.key()), &error))
+}
+
+pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| faults.record(&what, &error))
+}
+
+/// The reads of one transaction, in the order in which they were asked for.
+pub(super) struct Reads(std::vec::IntoIter<TxnOpResponse>);
+
+impl Reads {
+    pub(super) fn of(responses: Vec<TxnOpResponse>) -> Self {
+        Self(responses.into_iter())
+    }
+
+    pub(super) fn next(&mut self, faults: &Faults) -> Result<GetResponse, StoreError> {
+        match self.0.next() {
+            Some(TxnOpResponse::Get(found)) => Ok(found),
+            _ => Err(faults.unreadable("it answered something else than was asked")),
+        }
+    }
+}
+
+fn all(prefix: String) -> TxnOp {
+    TxnOp::get(prefix, Some(GetOptions::new().with_prefix()))
+}
+
+/// What to read for one lock: all of it, or only what moved since the revision that is known.
+pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Vec<TxnOp> {
+    let mut reads = vec![
+        TxnOp::get(keys.lock(key), None),
+        TxnOp::get(keys.approvals(key), None),
+        all(keys.used_all(key)),
+        all(keys.all("alive")),
+    ];
+    match known {
+        Some(known) => {
+            let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision + 1);
+            reads.push(TxnOp::get(keys.active_all(key), Some(moved)));
+            reads.push(TxnOp::get(keys.active_all(key), Some(GetOptions::new().with_prefix().with_keys_only())));
+        }
+        None => reads.push(all(keys.active_all(key))),
+    }
+    reads
+}
+
+/// A lock without the leases of those who are gone.
+pub(super) struct Read {
+    pub(super) stored: Stored,
+    pub(super) commits: Commits,
+    pub(super) leases: Leases,
+    /// Attached processes without a lease.
+    pub(super) gone: Vec<RunnerId>,
+}
+
+impl Read {
+    pub(super) fn loaded(self, now: Timestamp) -> Loaded {
+        Loaded { stored: self.stored, leases: self.leases, now, commits: self.commits }
+    }
+}
+
+/// The answer to [`reads`].
+pub(super) fn read(
+    mut found: Reads,
+    key: &LockKey,
+    known: Option<Stored>,
+    now: Timestamp,
+    faults: &Faults,
+) -> Result<Read, StoreError> {
+    let head = found.next(faults)?;
+    let words = found.next(faults)?;
+    let used = found.next(faults)?;
+    let alive = alive(found.next(faults)?.kvs(), now, faults)?;
+    let revision = revision(&[head.kvs(), words.kvs()]);
+    let moved = found.next(faults)?;
+    let records = match known {
+        Some(known) if known.revision == revision => known.lock.active.clone(),
+        Some(known) => {
+            let uids: HashSet<Uid> =
+                found.next(faults)?.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
+            let mut records: Vec<Maintenance> =
+                known.lock.active.iter().filter(|record| uids.contains(&record.uid)).cloned().collect();
+            for record in in_order(moved.kvs(), faults)? {
+                match records.iter_mut().find(|old| old.uid == record.uid) {
+                    Some(old) => *old = record,
+                    None => records.push(record),
+                }
+            }
+            records
+        }
+        None => in_order(moved.kvs(), faults)?,
+    };
+    assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults)
+}
+
+/// The highest of the revisions at which these were written.
+fn revision(pairs: &[&[KeyValue]]) -> i64 {
+    pairs.iter().flat_map(|pairs| pairs.iter()).map(KeyValue::mod_revision).max().unwrap_or(0)
+}
+
+/// In the order in which they came.
+fn in_order(pairs: &[KeyValue], faults: &Faults) -> Result<Vec<Maintenance>, StoreError> {
+    let mut pairs: Vec<&KeyValue> = pairs.iter().collect();
+    pairs.sort_by_key(|pair| pair.create_revision());
+    pairs.into_iter().map(|pair| json(pair, faults)).collect()
+}
+
+/// Who has a lease, and until when at least.
+pub(super) fn alive(
+    pairs: &[KeyValue],
+    now: Timestamp,
+    faults: &Faults,
+) -> Result<HashMap<RunnerId, Timestamp>, StoreError> {
+    let soon = now.checked_add(STILL_ALIVE).unwrap_or(now);
+    let leases = pairs.iter().filter_map(|pair| Some((RunnerId(Keys::last(pair.key())?), pair)));
+    leases.map(|(runner, pair)| Ok((runner, json::<Timestamp>(pair, faults)?.max(soon)))).collect()
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is one read")]
+fn assemble(
+    key: &LockKey,
+    head: Option<&KeyValue>,
+    words: Option<&KeyValue>,
+    used: &[KeyValue],
+    active: Vec<Maintenance>,
+    alive: &HashMap<RunnerId, Timestamp>,
+    revision: i64,
+    faults: &Faults,
+) -> Result<Read, StoreError> {
+    let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let mut lock = ServerLock::new(key.clone());
+    lock.generation = head.generation;
+    lock.last_ticket = head.last_ticket;
+    lock.slot = head.slot;
+    let claim = head.claim.as_ref().map(|claim| &claim.uid);
+    if claim.is_some() && claim == words.claim.as_ref() {
+        let mut runs = HashMap::new();
+        for pair in used {
+            if let Some(approval) = Keys::last(pair.key()) {
+                runs.insert(Uid(approval), json::<Uid>(pair, faults)?);
+            }
+        }
+        let given = words.approvals.into_iter();
+        lock.ownership.approvals =
+            given.map(|approval| Approval { used_by: runs.remove(&approval.uid), ..approval }).collect();
+    }
+    lock.ownership.claim = head.claim;
+    lock.active = active;
+    let mut leases = Leases::default();
+    let mut gone = Vec::new();
+    for attachment in lock.active.iter().filter_map(|record| record.attachment.as_ref()) {
+        let runner = &attachment.runner.id;
+        match alive.get(runner) {
+            Some(until) => drop(leases.0.insert(runner.clone(), *until)),
+            None => gone.push(runner.clone()),
+        }
+    }
+    gone.sort();
+    gone.dedup();
+    let commits = Commits::parse(&format!("{} {}", head.commits, words.commits));
+    Ok(Read { stored: Stored { revision, lock: Arc::new(lock) }, commits, leases, gone })
+}
+
+/// Everything that [`all_reads`] found, sorted by key.
+pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
+    let (heads, words, used) = (found.next(faults)?, found.next(faults)?, found.next(faults)?);
+    let alive = alive(found.next(faults)?.kvs(), now, faults)?;
+    let active = found.next(faults)?;
+    let mut records: HashMap<LockKey, Vec<KeyValue>> = HashMap::new();
+    for pair in active.kvs() {
+        if let Some(key) = Keys::server(pair.key()) {
+            records.entry(key).or_default().push(pair.clone());
+        }
+    }
+    let mut marks: HashMap<LockKey, Vec<KeyValue>> = HashMap::new();
+    for pair in used.kvs() {
+        if let Some(key) = Keys::server(pair.key()) {
+            marks.entry(key).or_default().push(pair.clone());
+        }
+    }
+    let words: HashMap<String, &KeyValue> =
+        words.kvs().iter().filter_map(|pair| Some((Keys::last(pair.key())?, pair))).collect();
+    let mut reads = Vec::new();
+    for head in heads.kvs() {
+        let Some(key) = Keys::last(head.key()).map(LockKey) else { continue };
+        let active = in_order(records.get(&key).map_or(&[], Vec::as_slice), faults)?;
+        let words = words.get(&key.0).copied();
+        let marks = marks.get(&key).map_or(&[][..], Vec::as_slice);
+        let revision = revision(&[std::slice::from_ref(head), words.map_or(&[], std::slice::from_ref)]);
+        let read = assemble(&key, Some(head), words, marks, active, &alive, revision, faults)?;
+        if !read.stored.lock.active.is_empty() || !read.stored.lock.ownership.is_empty() {
+            reads.push(read);
+        }
+    }
+    reads.sort_by(|one, other| one.stored.lock.key.cmp(&other.stored.lock.key));
+    Ok(reads)
+}
+
+/// What to read for the whole queue, in the order that [`read_all`] wants.
+pub(super) fn all_reads(keys: &Keys) -> Vec<TxnOp> {
+    ["lock", "approvals", "used", "alive", "active"].into_iter().map(|kind| all(keys.all(kind))).collect()
+}
