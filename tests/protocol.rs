@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use terraform_provider_metal::maintenance::{
     approval::{Approval, Claim, Consent, Scope, consent},
     ids::{Generation, Runner, RunnerId, Uid},
+    invariants::violations,
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerState,
     queue::{Hindrance, Turn, WaitReason, hindrances, turn, waiting},
@@ -508,6 +509,8 @@ impl World {
     }
 
     fn check(&self, before: &ServerLock) {
+        let wrong = violations(std::slice::from_ref(&self.lock), &[]);
+        assert!(wrong.is_empty(), "`store check` would say: {wrong:?}");
         let lock = &self.lock;
         assert!(lock.generation >= before.generation && lock.last_ticket >= before.last_ticket);
         if let Some(slot) = &lock.slot {

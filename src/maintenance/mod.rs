@@ -6,6 +6,7 @@
 pub mod approval;
 pub mod decide;
 pub mod ids;
+pub mod invariants;
 pub mod lock;
 pub mod machine;
 pub mod operate;

@@ -20,6 +20,7 @@ use crate::{
 
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
+pub use store::open_store;
 pub use input::{Input, RedfishInput, ServerInput};
 
 /// The owner of maintenances when none is given.
@@ -66,7 +67,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
     let backend = RedfishBackend::new(redfish, &clock)
         .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
-    let (store, embedded) = store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
+    let (store, embedded) = store::open_store(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
     if embedded && ci_job(env).is_some() {
         warnings.push(Warning {
             summary: "The lock covers this machine only",

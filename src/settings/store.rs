@@ -2,45 +2,91 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use secrecy::SecretString;
+
 use crate::{
     clock::Clock,
-    store::{LazyStore, SqliteOptions, SqliteStore, Store, StoreError, default_path},
+    store::{
+        EtcdOptions, EtcdStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
+        StoreError, default_path,
+    },
 };
 
 use super::{Environment, SettingsError};
 
-/// Opens the store. `true`: it is the embedded one, which reaches this machine only.
+/// Where records are kept, by the scheme of its URL.
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Postgres(SecretString),
+    Etcd(SecretString),
+}
+
+/// What may be written, for people.
+const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or etcd://host:2379/prefix";
+
+impl Place {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
+        Ok(match self {
+            Self::File(path) => Arc::new(SqliteStore::open(path, clock, SqliteOptions::default()).await?),
+            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
+            Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
+        })
+    }
+
+    /// Without credentials. An error means that the URL can never be used.
+    fn address(&self) -> Result<String, StoreError> {
+        match self {
+            Self::File(path) => Ok(format!("sqlite://{}", path.display())),
+            Self::Postgres(url) => PostgresStore::address_of(url),
+            Self::Etcd(url) => EtcdStore::address_of(url),
+        }
+    }
+
+    /// Whether it reaches this machine only.
+    fn embedded(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
+/// Opens the store of a URL, or of the environment, or the embedded default. `true`: it reaches this machine only.
 ///
 /// A store that cannot be reached now is opened again by each request: the refresh of other resources must not fail
 /// with it. One that can never be used is an error at once.
-pub(super) async fn open(
+pub async fn open_store(
     url: Option<&str>,
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    let path = path(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
-    match SqliteStore::open(&path, Arc::clone(&clock), SqliteOptions::default()).await {
-        Ok(store) => Ok((Arc::new(store), true)),
-        Err(error @ StoreError::Unavailable { .. }) if path.exists() => {
+    let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
+    let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
+    let address = place.address().map_err(problem)?;
+    let embedded = place.embedded();
+    match place.open(Arc::clone(&clock)).await {
+        Ok(store) => Ok((store, embedded)),
+        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");
-            let address = format!("sqlite://{}", path.display());
             let opener = Box::new(move || {
-                let (path, clock) = (path.clone(), Arc::clone(&clock));
-                let opened = async move {
-                    let store = SqliteStore::open(&path, clock, SqliteOptions::default()).await?;
-                    Ok(Arc::new(store) as Arc<dyn Store>)
-                };
-                Box::pin(opened) as _
+                let (place, clock) = (place.clone(), Arc::clone(&clock));
+                Box::pin(async move { place.open(clock).await }) as _
             });
-            Ok((Arc::new(LazyStore::new(address, opener)), true))
+            Ok((Arc::new(LazyStore::new(address, opener)), embedded))
         }
-        Err(error) => Err(SettingsError::Store { problem: error.to_string() }),
+        Err(error) => Err(problem(error)),
     }
 }
 
-fn path(url: Option<&str>) -> Result<PathBuf, SettingsError> {
+/// A file that is not there and cannot be made is a wrong path; one that is there may be locked.
+fn may_come_back(place: &Place) -> bool {
+    match place {
+        Place::File(path) => path.exists(),
+        Place::Postgres(_) | Place::Etcd(_) => true,
+    }
+}
+
+fn place(url: Option<&str>) -> Result<Place, SettingsError> {
     let Some(url) = url else {
-        return default_path().ok_or_else(|| SettingsError::Store {
+        return default_path().map(Place::File).ok_or_else(|| SettingsError::Store {
             problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
                       coordination_url"
                 .to_owned(),
@@ -48,14 +94,14 @@ fn path(url: Option<&str>) -> Result<PathBuf, SettingsError> {
     };
     let wrong = |problem: &str| SettingsError::Store { problem: problem.to_owned() };
     let (scheme, rest) =
-        url.split_once("://").ok_or_else(|| wrong("coordination_url is no URL; write sqlite:///path/to/file"))?;
+        url.split_once("://").ok_or_else(|| wrong(&format!("coordination_url is no URL; write {FORMS}")))?;
     match scheme {
-        "sqlite" if rest.starts_with('/') && rest.len() > 1 => Ok(PathBuf::from(rest)),
+        "sqlite" if rest.starts_with('/') && rest.len() > 1 => Ok(Place::File(PathBuf::from(rest))),
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
-        "postgres" | "postgresql" | "etcd" | "kubernetes" => {
-            Err(wrong(&format!("this version has no {scheme} store; it has sqlite:///path/to/file")))
-        }
-        _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write sqlite:///path/to/file"))),
+        "postgres" | "postgresql" => Ok(Place::Postgres(SecretString::from(url))),
+        "etcd" => Ok(Place::Etcd(SecretString::from(url))),
+        "kubernetes" => Err(wrong(&format!("this version has no kubernetes store; write {FORMS}"))),
+        _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
 }
 
@@ -65,9 +111,23 @@ mod tests {
 
     #[test]
     fn only_what_can_be_honoured_is_accepted() {
-        assert_eq!(path(Some("sqlite:///var/lib/x.sqlite")).unwrap(), PathBuf::from("/var/lib/x.sqlite"));
-        for bad in ["sqlite://x", "sqlite:///", "postgres://u:hunter2@db/metal", "x", "ftp://x"] {
-            let problem = path(Some(bad)).unwrap_err().to_string();
+        let address = |url: &str| place(Some(url)).unwrap().address().unwrap();
+        assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
+        assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
+        assert_eq!(address("etcd://ci:hunter2@a,b:1/metal"), "etcd://a:2379,b:1/metal");
+        for bad in [
+            "sqlite://x",
+            "sqlite:///",
+            "kubernetes://metal",
+            "x",
+            "ftp://u:hunter2@db/metal",
+            "postgres://u:hunter2@db/metal?nonsense=1",
+            "etcd://u:hunter2@a/metal?nonsense=1",
+        ] {
+            let problem = match place(Some(bad)).map(|place| place.address()) {
+                Err(error) => error.to_string(),
+                Ok(address) => address.unwrap_err().to_string(),
+            };
             assert!(!problem.contains("hunter2"), "{problem}");
         }
     }

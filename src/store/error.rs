@@ -53,4 +53,10 @@ pub enum StoreError {
         /// The key that was found now.
         found: LockKey,
     },
+    /// It is to be filled, but somebody has used it.
+    #[error("the coordination store {address} is not empty")]
+    InUse {
+        /// Which, without credentials.
+        address: String,
+    },
 }

@@ -13,7 +13,7 @@ use crate::maintenance::{
     lock::AuditEvent,
 };
 
-use super::{Found, LockView, Store, StoreError, Transition};
+use super::{Contents, Found, LockView, Store, StoreError, Transition};
 
 /// Opens a store.
 pub type Opener =
@@ -99,6 +99,18 @@ impl Store for LazyStore {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.get().await?.audit(id, limit).await
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        self.get().await?.contents().await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        self.get().await?.fill(contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.get().await?.prune(keep, most).await
     }
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {

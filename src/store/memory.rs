@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::{Found, LockView, Store, StoreError, Transition, lease_end, watchers::Watchers};
+use super::{
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end, watchers::Watchers,
+};
 use crate::{
     clock::Clock,
     maintenance::{
@@ -171,6 +173,49 @@ impl Store for MemoryStore {
         let mut lines: Vec<_> = state.audit.iter().rev().filter(|event| event.id == *id).take(limit).cloned().collect();
         lines.reverse();
         Ok(lines)
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        let state = self.state();
+        let mut bindings: Vec<_> = state.bindings.iter().map(|(name, key)| (name.clone(), key.clone())).collect();
+        bindings.sort();
+        Ok(Contents {
+            store_id: self.id.clone(),
+            locks: state.locks.values().map(|lock| (**lock).clone()).collect(),
+            history: state.history.clone(),
+            bindings,
+            audit: state.audit.clone(),
+            oddities: Vec::new(),
+        })
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        if !self.contents().await?.is_empty() {
+            return Err(StoreError::InUse { address: self.address() });
+        }
+        let mut state = self.state();
+        state.locks = contents.locks.iter().map(|lock| (lock.key.clone(), Arc::new(lock.clone()))).collect();
+        state.history.clone_from(&contents.history);
+        state.bindings = contents.bindings.iter().cloned().collect();
+        state.audit.clone_from(&contents.audit);
+        Ok(())
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        let mut state = self.state();
+        let before = forgotten_before(self.clock.now(), keep);
+        let (mut records, mut lines) = (0, 0);
+        state.history.retain(|record| {
+            let goes = records < most && record.detached_at.is_some_and(|at| at < before);
+            records += u32::from(goes);
+            !goes
+        });
+        state.audit.retain(|event| {
+            let goes = lines < most && event.at < before;
+            lines += u32::from(goes);
+            !goes
+        });
+        Ok(u64::from(records) + u64::from(lines))
     }
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {

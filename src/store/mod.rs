@@ -4,6 +4,7 @@
 //! has no rule of its own. Whatever judges leases uses the store's clock, so that no decision compares the clocks of two
 //! machines.
 
+mod contents;
 mod error;
 mod etcd;
 mod lazy;
@@ -26,6 +27,7 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
+pub use contents::Contents;
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore};
 pub use lazy::{LazyStore, Opener};
@@ -113,6 +115,17 @@ pub trait Store: Send + Sync + Debug {
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
+    /// Everything it holds, of one moment.
+    async fn contents(&self) -> Result<Contents, StoreError>;
+
+    /// Fills a store that nobody has used yet, and takes over the id of the store that it came from; refused with
+    /// [`StoreError::InUse`] when there is anything in it. Open handles keep the old id: open it again.
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError>;
+
+    /// Forgets what became history longer ago than `keep`, on the store's clock: records that are over, and audit lines;
+    /// at most about `most` of each, so that nobody waits for it. How much was forgotten; nothing when all is done.
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError>;
+
     /// A counter that moves whenever somebody, also another process, changed this lock key (heartbeats do not count).
     /// All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
@@ -125,4 +138,10 @@ pub trait Store: Send + Sync + Debug {
 fn lease_end(now: Timestamp, ttl: Duration) -> Timestamp {
     let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
     now.checked_add(ttl).unwrap_or(Timestamp::MAX)
+}
+
+/// When something ended that may be forgotten by now.
+fn forgotten_before(now: Timestamp, keep: Duration) -> Timestamp {
+    let keep = SignedDuration::try_from(keep).unwrap_or(SignedDuration::MAX);
+    now.checked_sub(keep).unwrap_or(Timestamp::MIN)
 }

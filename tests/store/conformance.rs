@@ -10,13 +10,14 @@ use std::{
 
 use terraform_provider_metal::{
     maintenance::{
+        approval::{Approval, Claim, Scope},
         ids::{LockKey, Uid},
         lock::{Enqueued, Leases, Refusal, Request, ServerLock},
         queue::{Turn, turn, waiting},
-        spec::{Kind, Spec},
+        spec::{Kind, Policy, Spec},
         state::{Ending, Phase},
     },
-    store::{Found, StoreError},
+    store::{Found, MemoryStore, Store as _, StoreError},
 };
 
 use crate::{
@@ -55,6 +56,9 @@ macro_rules! conforms {
             a_refused_transition_changes_nothing
             concurrent_transactions_never_admit_two
             a_key_may_hold_any_text
+            whatever_happens_it_means_the_same_as_in_memory
+            its_contents_may_be_moved_into_an_empty_store
+            history_is_forgotten_after_its_time
         }
     };
     ($store:ident, $bench:expr, $($case:ident)+) => {
@@ -567,4 +571,200 @@ pub async fn a_key_may_hold_any_text(bench: &Bench) {
         assert_eq!(view.lock.active.len(), 1, "{:?}", view.lock.key);
         assert_eq!(store.view(&view.lock.key).await.unwrap(), view);
     }
+}
+
+/// Texts that somebody may be called, and that must not mean anything to a store.
+const HOSTILE: [&str; 14] = [
+    "plain",
+    "'; DROP SCHEMA metal CASCADE; --",
+    "\"; DELETE FROM locks; --",
+    "$1",
+    "%00",
+    "%2F",
+    "../../meta",
+    "a/b/../c",
+    "\u{0}",
+    "\\0",
+    "{\"json\":[1]}",
+    "line\nbreak \u{1F512}",
+    "Robert'); --",
+    "\\",
+];
+
+/// Everybody does something, again and again; nobody checks whether it makes sense.
+pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
+    use proptest::prelude::RngExt as _;
+    let mut chance = proptest::test_runner::TestRunner::deterministic();
+    let handles = [bench.open().await, bench.open().await];
+    let memory = MemoryStore::new(bench.clock.clone());
+    let mut uids: Vec<(LockKey, Uid)> = Vec::new();
+    for step in 0..220u32 {
+        let chance = chance.rng();
+        let store = &handles[chance.random_range(0..2)];
+        let hostile = HOSTILE[chance.random_range(0..HOSTILE.len())];
+        let this = LockKey(HOSTILE[chance.random_range(0..3)].to_owned());
+        let other = uids.get(chance.random_range(0..uids.len().max(1))).cloned();
+        let (event, who) = (chance.random_range(0..11), chance.random_range(0..5));
+        let uid = Uid(format!("{hostile}-{step}"));
+        match event {
+            0..=2 => {
+                let mut wish = Request { uid: uid.clone(), ..request(&format!("m{who}"), who) };
+                wish.spec.reason = Some(hostile.to_owned());
+                wish.spec.server = hostile.to_owned();
+                wish.spec.policy = Policy::OwnerApproval;
+                wish.runner.run = Some(hostile.to_owned());
+                let both = (join(&**store, &this, &wish).await, join(&memory, &this, &wish).await);
+                assert_eq!(both.0, both.1, "{step}");
+                if both.0.is_ok() {
+                    uids.push((this, uid));
+                }
+            }
+            3 => {
+                let claim = Claim {
+                    uid: uid.clone(),
+                    id: id(&format!("c{who}")),
+                    owner: hostile.to_owned(),
+                    contact: Some(hostile.to_owned()),
+                    server: hostile.to_owned(),
+                    since: bench.now(),
+                    by: hostile.to_owned(),
+                };
+                let claim = |lock: &mut ServerLock, _: &Leases, now| lock.claim(claim.clone(), now);
+                assert_eq!(apply(&**store, &this, claim.clone()).await, apply(&memory, &this, claim).await, "{step}");
+            }
+            4 | 5 => {
+                let approve = |lock: &mut ServerLock, _: &Leases, now| {
+                    let scope = match lock.active.first().filter(|_| who % 2 == 0) {
+                        Some(record) => Scope::Maintenance { id: record.id.clone(), digest: record.digest.clone() },
+                        None => Scope::All,
+                    };
+                    let (not_before, expires, used_by) = (None, None, None);
+                    let by = hostile.to_owned();
+                    let approval = Approval { uid: uid.clone(), scope, not_before, expires, at: now, by, used_by };
+                    let owner = lock.ownership.claim.as_ref().map(|claim| claim.owner.clone()).unwrap_or_default();
+                    lock.approve(approval, &owner, now)
+                };
+                assert_eq!(apply(&**store, &this, approve).await, apply(&memory, &this, approve).await, "{step}");
+            }
+            6 => {
+                let end = |lock: &mut ServerLock, _: &Leases, now| {
+                    let claim = lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+                    let approval = lock.ownership.approvals.first().map(|approval| approval.uid.clone());
+                    Ok(match (claim, approval) {
+                        (Some(uid), _) if who == 0 => lock.unclaim(&uid, hostile, now),
+                        (_, Some(uid)) => lock.withdraw_approval(&uid, hostile, now),
+                        _ => false,
+                    })
+                };
+                assert_eq!(apply(&**store, &this, end).await, apply(&memory, &this, end).await, "{step}");
+            }
+            7 => {
+                bench.pass(TTL * who).await;
+                let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
+                    lock.drop_absent(leases, now);
+                    Ok(lock.active.len())
+                };
+                assert_eq!(apply(&**store, &this, drop_absent).await, apply(&memory, &this, drop_absent).await, "{step}");
+            }
+            _ => {
+                let Some((key, uid)) = other else { continue };
+                let next = |lock: &mut ServerLock, leases: &Leases, now| {
+                    let generation = lock.get(&uid).map_or(0, |record| record.generation);
+                    let over = Phase::Failed { at: now, cause: hostile.to_owned() };
+                    let holds = lock.get(&uid).is_some_and(|record| record.phase != Phase::Pending);
+                    match who {
+                        _ if holds => lock.finish(&uid, generation, &over, now),
+                        4 => lock.withdraw(&uid, generation, now),
+                        _ if turn(lock, leases, &uid, AGING, now) == Turn::Yours => {
+                            lock.admit(&uid, generation, Phase::InMaintenance { since: now }, now)
+                        }
+                        _ => Ok(()),
+                    }
+                };
+                assert_eq!(apply(&**store, &key, next).await, apply(&memory, &key, next).await, "{step}");
+            }
+        }
+        let bound = (store.bind(hostile, &key("b"), who == 1).await, memory.bind(hostile, &key("b"), who == 1).await);
+        assert_eq!(bound.0, bound.1);
+        assert_eq!(store.binding(hostile).await.unwrap(), Some(key("b")));
+        assert_eq!(handles[1].find(&id("m0")).await, memory.find(&id("m0")).await, "{step}");
+        assert_eq!(store.find_uid(&Uid(hostile.to_owned())).await, Ok(None));
+    }
+    let (mut found, expected) = (handles[0].contents().await.unwrap(), memory.contents().await.unwrap());
+    assert_eq!(found.violations(), [""; 0]);
+    assert!(expected.history.len() > 3 && expected.audit.len() > 50, "something happened");
+    assert!(expected.locks.iter().any(|lock| !lock.ownership.approvals.is_empty()));
+    found.store_id.clone_from(&expected.store_id);
+    // A lock key lists its records in no order.
+    for lock in &mut found.locks {
+        lock.active.sort_by_key(|record| record.ticket_number);
+    }
+    assert_eq!(found, expected);
+}
+
+pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
+    let memory = MemoryStore::new(bench.clock.clone());
+    let (uid, generation) = hold(&memory, &key("k"), &request("a", 1)).await;
+    finish(&memory, &key("k"), &uid, generation).await.unwrap();
+    let kept = Request { keeps_place: true, ..request("waits", 2) };
+    apply(&memory, &key("k"), |lock, leases, now| lock.enqueue(kept.clone(), leases, now)).await.unwrap();
+    memory.bind("team/node-1", &key("k"), false).await.unwrap();
+    let contents = memory.contents().await.unwrap();
+    assert_eq!(contents.in_use(), [""; 0]);
+
+    let store = bench.open().await;
+    store.fill(&contents).await.unwrap();
+    let refused = store.fill(&contents).await.unwrap_err();
+    assert_eq!(refused, StoreError::InUse { address: store.address() });
+    let moved = bench.open().await;
+    if moved.address() != "memory://" {
+        assert_eq!(moved.id(), contents.store_id, "states know it");
+    }
+    let found = moved.contents().await.unwrap();
+    assert_eq!((&found.locks, &found.history), (&contents.locks, &contents.history));
+    assert_eq!((&found.bindings, &found.audit), (&contents.bindings, &contents.audit));
+    assert_eq!(found.violations(), [""; 0]);
+    // It goes on where it was: no generation and no ticket is given out twice.
+    let (_, next) = join(&*moved, &key("k"), &request("b", 3)).await.unwrap();
+    assert!(next > generation);
+    let view = moved.view(&key("k")).await.unwrap();
+    let tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+    assert_eq!(tickets, [2, 3]);
+    assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(Found::Past(record)) if record.uid == uid));
+    // Whoever holds a server would go on in the old store.
+    let (_, _) = hold(&memory, &key("other"), &request("c", 4)).await;
+    assert_eq!(memory.contents().await.unwrap().in_use(), ["ops/c (InMaintenance, ada on desk (process 4))"]);
+}
+
+pub async fn history_is_forgotten_after_its_time(bench: &Bench) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let store = bench.open().await;
+    let mut ended = Vec::new();
+    for n in 0..6 {
+        let (uid, generation) = hold(&*store, &key("k"), &request(&format!("m{n}"), n)).await;
+        finish(&*store, &key("k"), &uid, generation).await.unwrap();
+        let (gone, generation) = join(&*store, &key("k"), &request("leaves", n)).await.unwrap();
+        apply(&*store, &key("k"), |lock, _, now| lock.withdraw(&gone, generation, now)).await.unwrap();
+        ended.push(uid);
+        bench.pass(DAY).await;
+    }
+    let (held, _) = hold(&*store, &key("k"), &request("held", 9)).await;
+    let before = store.view(&key("k")).await.unwrap();
+    assert_eq!(store.prune(DAY * 30, 100).await.unwrap(), 0);
+    // In small batches, until nothing is left to forget.
+    let mut batches = 0;
+    while store.prune(DAY * 3, 2).await.unwrap() > 0 {
+        batches += 1;
+    }
+    assert!(batches > 1, "{batches}");
+    for (n, uid) in ended.iter().enumerate() {
+        let found = store.find_uid(uid).await.unwrap();
+        assert_eq!(found.is_some(), n >= 3, "the record of day {n}");
+        let name = id(&format!("m{n}"));
+        assert_eq!(store.find(&name).await.unwrap().is_some(), n >= 3);
+        assert_eq!(store.audit(&name, 9).await.unwrap().len(), if n >= 3 { 3 } else { 0 });
+    }
+    assert!(matches!(store.find_uid(&held).await.unwrap(), Some(Found::Active(_))));
+    assert_eq!(store.view(&key("k")).await.unwrap().lock, before.lock);
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }

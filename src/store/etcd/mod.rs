@@ -11,6 +11,7 @@ mod rows;
 mod time;
 mod url;
 mod watch;
+mod whole;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -36,7 +37,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Found, LockView, Store, StoreError, Transition, lease_end,
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
     optimistic::{Change, Conditional, Loaded, transact},
     views::{Known, Snapshot, Stored, Views},
     watchers::Watchers,
@@ -384,6 +385,19 @@ impl Store for EtcdStore {
             lines.extend(json::<Vec<AuditEvent>>(pair, &self.link.faults)?);
         }
         Ok(lines.split_off(lines.len().saturating_sub(limit)))
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        whole::read(self).await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        whole::write(self, contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        let before = forgotten_before(self.time.now().await?, keep);
+        self.link.once(whole::prune(self, before, most)).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

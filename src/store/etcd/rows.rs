@@ -223,8 +223,15 @@ fn assemble(
     Ok(Read { stored: Stored { revision, lock: Arc::new(lock) }, commits, leases, gone })
 }
 
-/// Everything that [`all_reads`] found, sorted by key.
+/// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
 pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
+    let mut reads = read_every(&mut found, now, faults)?;
+    reads.retain(|read| !read.stored.lock.active.is_empty() || !read.stored.lock.ownership.is_empty());
+    Ok(reads)
+}
+
+/// Everything that [`all_reads`] found, sorted by key.
+pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
     let (heads, words, used) = (found.next(faults)?, found.next(faults)?, found.next(faults)?);
     let alive = alive(found.next(faults)?.kvs(), now, faults)?;
     let active = found.next(faults)?;
@@ -249,10 +256,7 @@ pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &Faults) -> Res
         let words = words.get(&key.0).copied();
         let marks = marks.get(&key).map_or(&[][..], Vec::as_slice);
         let revision = revision(&[std::slice::from_ref(head), words.map_or(&[], std::slice::from_ref)]);
-        let read = assemble(&key, Some(head), words, marks, active, &alive, revision, faults)?;
-        if !read.stored.lock.active.is_empty() || !read.stored.lock.ownership.is_empty() {
-            reads.push(read);
-        }
+        reads.push(assemble(&key, Some(head), words, marks, active, &alive, revision, faults)?);
     }
     reads.sort_by(|one, other| one.stored.lock.key.cmp(&other.stored.lock.key));
     Ok(reads)

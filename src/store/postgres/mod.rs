@@ -9,6 +9,7 @@ mod rows;
 mod schema;
 mod url;
 mod watch;
+mod whole;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -25,7 +26,7 @@ pub use self::url::PostgresOptions;
 
 use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
 use super::{
-    Found, LockView, Store, StoreError, Transition,
+    Contents, Found, LockView, Store, StoreError, Transition,
     optimistic::{Change, Conditional, Loaded, transact},
     views::{Known, Snapshot, Stored, Views},
     watchers::Watchers,
@@ -275,6 +276,18 @@ impl Store for PostgresStore {
         rows.iter().map(|(body,)| rows::json("of the audit", body, &self.link.faults)).collect()
     }
 
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        whole::read(self).await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        whole::write(self, contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.link.once(whole::prune(self, keep, most)).await
+    }
+
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         let (changes, start) = self.watch.watchers.watch(key);
         if start && !self.watch.stop.is_cancelled() {
@@ -305,7 +318,7 @@ impl PostgresStore {
         self.link
             .patiently(|| async {
                 let mut session = self.link.session().await?;
-                let mut query = sqlx::query(query).bind(&runner.0).persistent(!self.link.pooled);
+                let mut query = sqlx::query(query).bind(escaped(&runner.0).into_owned()).persistent(!self.link.pooled);
                 if let Some((ttl, text)) = &more {
                     query = query.bind(ttl).bind(text);
                 }

@@ -64,7 +64,7 @@ pub(super) fn json<T: DeserializeOwned>(what: &str, text: &str, faults: &Faults)
     serde_json::from_str(text).map_err(|error| faults.record(&what, &error))
 }
 
-fn text<T: serde::Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(&what, &error))
 }
 
@@ -104,7 +104,7 @@ impl LockRow {
             // The database saw to it that this owner gave it; it counts for a claim of this owner only.
             if owner.as_deref() == Some(&*unescaped(by)) {
                 let approval: Approval = json(&key, body, faults)?;
-                lock.ownership.approvals.push(Approval { used_by: used_by.map(Uid), ..approval });
+                lock.ownership.approvals.push(Approval { used_by: used_by.map(|uid| Uid(unescaped(&uid))), ..approval });
             }
         }
         lock.active = active;
@@ -113,7 +113,7 @@ impl LockRow {
 
     fn leases(&self, faults: &Faults) -> Result<Leases, StoreError> {
         let leases = self.runners.iter().zip(&self.untils);
-        let leases = leases.map(|(runner, until)| Ok((RunnerId(runner.clone()), time(*until, faults)?)));
+        let leases = leases.map(|(runner, until)| Ok((RunnerId(unescaped(runner)), time(*until, faults)?)));
         Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
     }
 }
@@ -217,7 +217,7 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
     let place: HashMap<Uid, usize> = active.iter().enumerate().map(|(at, record)| (record.uid.clone(), at)).collect();
     let mut left = Vec::new();
     for ((uid, fate), body) in row.uids.iter().zip(&row.fates).zip(&row.bodies) {
-        let uid = Uid(uid.clone());
+        let uid = Uid(unescaped(uid));
         match (fate.as_str(), place.get(&uid)) {
             ("active", Some(at)) => active[*at] = json(&uid.0, body, faults)?,
             ("active", None) => active.push(json(&uid.0, body, faults)?),
@@ -234,19 +234,21 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
 }
 
 /// Reads every lock that has an active record or an owner, sorted by key, and the time.
-pub(super) async fn load_all(
-    db: &mut PgConnection,
-    link: &Link,
-) -> Result<Vec<LockView>, StoreError> {
-    let faults = &link.faults;
-    let rows: Vec<LockRow> = sqlx::query_as(lock_query!(
+pub(super) async fn load_all(db: &mut PgConnection, link: &Link) -> Result<Vec<LockView>, StoreError> {
+    let query = lock_query!(
         "m.fate = 'active'",
         "l.claim IS NOT NULL OR l.lock_key IN (SELECT o.lock_key FROM metal.maintenances AS o WHERE o.fate = 'active')"
-    ))
-    .persistent(!link.pooled)
-    .fetch_all(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
+    );
+    load_some(db, query, link).await
+}
+
+async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> Result<Vec<LockView>, StoreError> {
+    let faults = &link.faults;
+    let rows: Vec<LockRow> = sqlx::query_as(query)
+        .persistent(!link.pooled)
+        .fetch_all(db)
+        .await
+        .map_err(|error| faults.sqlx(&error))?;
     let views = rows.into_iter().map(|row| {
         let Loaded { stored, leases, now, .. } = whole(row, faults)?;
         Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
@@ -257,24 +259,59 @@ pub(super) async fn load_all(
     Ok(views)
 }
 
+/// Reads every lock there is, sorted by key.
+pub(super) async fn load_every(db: &mut PgConnection, link: &Link) -> Result<Vec<LockView>, StoreError> {
+    load_some(db, lock_query!("m.fate = 'active'", "true"), link).await
+}
+
+/// Inserts a lock without its records.
+pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &Link) -> Result<(), StoreError> {
+    let (faults, key) = (&link.faults, &lock.key.0);
+    let empty = ServerLock::new(lock.key.clone());
+    let slot = lock.slot.as_ref().map(|slot| text(key, slot, faults)).transpose()?;
+    let claim = lock.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
+    let approvals = Approvals::between(&empty.ownership, &lock.ownership, faults)?;
+    sqlx::query(
+        "WITH one AS (INSERT INTO metal.locks (lock_key, generation, last_ticket, slot, claim, revision, commits) \
+         VALUES ($1, $2, $3, $4, $5, 1, '') RETURNING lock_key) \
+         INSERT INTO metal.approvals (uid, lock_key, owner, body, used_by) \
+         SELECT a.uid, one.lock_key, a.owner, a.body, a.used_by \
+         FROM one, unnest($6, $7, $8, $9) AS a (uid, owner, body, used_by)",
+    )
+    .bind(escaped(key).as_ref())
+    .bind(signed(lock.generation, faults)?)
+    .bind(signed(lock.last_ticket, faults)?)
+    .bind(slot)
+    .bind(claim)
+    .bind(approvals.uids)
+    .bind(approvals.owners)
+    .bind(approvals.bodies)
+    .bind(approvals.uses)
+    .persistent(!link.pooled)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
+}
+
 /// Columns of what a change writes, one list for each.
 #[derive(Default)]
-struct Written {
-    uids: Vec<String>,
-    namespaces: Vec<String>,
-    names: Vec<String>,
-    fates: Vec<&'static str>,
-    runners: Vec<Option<String>>,
-    bodies: Vec<String>,
+pub(super) struct Written {
+    pub(super) uids: Vec<String>,
+    pub(super) namespaces: Vec<String>,
+    pub(super) names: Vec<String>,
+    pub(super) fates: Vec<&'static str>,
+    pub(super) runners: Vec<Option<String>>,
+    pub(super) bodies: Vec<String>,
 }
 
 impl Written {
-    fn add(&mut self, record: &Maintenance, fate: &'static str, faults: &Faults) -> Result<(), StoreError> {
-        self.uids.push(record.uid.0.clone());
+    pub(super) fn add(&mut self, record: &Maintenance, fate: &'static str, faults: &Faults) -> Result<(), StoreError> {
+        self.uids.push(escaped(&record.uid.0).into_owned());
         self.namespaces.push(record.id.namespace().to_owned());
         self.names.push(record.id.name().to_owned());
         self.fates.push(fate);
-        self.runners.push(record.attachment.as_ref().map(|attachment| attachment.runner.id.0.clone()));
+        self.runners.push(record.attachment.as_ref().map(|attachment| escaped(&attachment.runner.id.0).into_owned()));
         self.bodies.push(text(&record.uid.0, record, faults)?);
         Ok(())
     }
@@ -298,20 +335,20 @@ impl Approvals {
         let kept = |one: &Approval, other: &Approval| Approval { used_by: None, ..one.clone() } == Approval { used_by: None, ..other.clone() };
         for old in &before.approvals {
             if !after.approval(&old.uid).is_some_and(|new| kept(new, old)) {
-                moved.gone.push(old.uid.0.clone());
+                moved.gone.push(escaped(&old.uid.0).into_owned());
             }
         }
         let owner = after.claim.as_ref().map(|claim| escaped(&claim.owner).into_owned()).unwrap_or_default();
         for new in &after.approvals {
-            let used_by = new.used_by.as_ref().map(|uid| uid.0.clone());
+            let used_by = new.used_by.as_ref().map(|uid| escaped(&uid.0).into_owned());
             match before.approval(&new.uid).filter(|old| kept(new, old)) {
                 Some(old) if old.used_by == new.used_by => {}
                 Some(_) => {
-                    moved.used.push(new.uid.0.clone());
+                    moved.used.push(escaped(&new.uid.0).into_owned());
                     moved.used_by.push(used_by);
                 }
                 None => {
-                    moved.uids.push(new.uid.0.clone());
+                    moved.uids.push(escaped(&new.uid.0).into_owned());
                     moved.owners.push(owner.clone());
                     moved.bodies.push(text(&new.uid.0, new, faults)?);
                     moved.uses.push(used_by);
@@ -342,7 +379,7 @@ pub(super) async fn commit(
     for record in change.written() {
         written.add(record, "active", faults)?;
     }
-    let withdrawn: Vec<&str> = change.withdrawn().map(|record| record.uid.0.as_str()).collect();
+    let withdrawn: Vec<_> = change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect();
     let approvals = Approvals::between(&before.ownership, &after.ownership, faults)?;
     let namespaces: Vec<&str> = change.events.iter().map(|event| event.id.namespace()).collect();
     let names: Vec<&str> = change.events.iter().map(|event| event.id.name()).collect();

@@ -10,6 +10,7 @@ mod reach;
 mod rows;
 mod schema;
 mod watch;
+mod whole;
 
 use std::{
     path::Path,
@@ -32,7 +33,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Found, LockView, Store, StoreError, Transition, lease_end,
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
     views::{Known, Snapshot, Stored, Views},
     watchers::Watchers,
 };
@@ -327,6 +328,18 @@ impl Store for SqliteStore {
         db.end("COMMIT").await?;
         rows.reverse();
         rows.into_iter().map(|row| rows::event(row, &self.faults)).collect()
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        whole::read(self).await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        whole::write(self, contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        whole::prune(self, forgotten_before(self.clock.now(), keep), most).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A row of `locks`.
-type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64);
+pub(super) type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64);
 
 /// The columns of a [`LockRow`].
 macro_rules! lock_columns {
@@ -25,6 +25,8 @@ macro_rules! lock_columns {
         "lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision"
     };
 }
+
+pub(super) use lock_columns;
 
 /// Always nine digits of fraction, so that text order is time order.
 pub(super) fn time_text(at: Timestamp) -> String {
@@ -52,7 +54,7 @@ pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<M
     json(&uid, &body, faults)
 }
 
-fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
+pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
     let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) = row;
     let mut lock = ServerLock::new(LockKey(key));
     lock.generation = unsigned(generation, faults)?;
@@ -194,7 +196,7 @@ pub(super) async fn save(
     Ok(moved.then(|| Stored { revision, lock: Arc::new(after) }))
 }
 
-async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let ownership = if lock.ownership.is_empty() { None } else { Some(serde_json::to_string(&lock.ownership)) };
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
@@ -231,7 +233,7 @@ async fn refuse_taken_name(db: &mut SqliteConnection, record: &Maintenance, faul
     }
 }
 
-async fn save_record(
+pub(super) async fn save_record(
     db: &mut SqliteConnection,
     record: &Maintenance,
     active: bool,
@@ -239,9 +241,9 @@ async fn save_record(
 ) -> Result<(), StoreError> {
     let body = serde_json::to_string(record).map_err(|error| faults.record(&record.uid.0, &error))?;
     let written = sqlx::query(
-        "INSERT INTO maintenances (uid, lock_key, namespace, name, active, runner, body) VALUES (?, ?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (uid) DO UPDATE SET active = excluded.active, runner = excluded.runner, body = excluded.body \
-         WHERE maintenances.lock_key = excluded.lock_key AND maintenances.active = 1",
+        "INSERT INTO maintenances (uid, lock_key, namespace, name, active, runner, body, ended_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET active = excluded.active, \
+         runner = excluded.runner, body = excluded.body, ended_at = excluded.ended_at WHERE maintenances.lock_key = excluded.lock_key AND maintenances.active = 1",
     )
     .bind(&record.uid.0)
     .bind(&record.lock_key.0)
@@ -250,6 +252,7 @@ async fn save_record(
     .bind(active)
     .bind(record.attachment.as_ref().map(|attachment| attachment.runner.id.0.as_str()))
     .bind(body)
+    .bind(record.detached_at.filter(|_| !active).map(time_text))
     .execute(db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
@@ -259,7 +262,7 @@ async fn save_record(
     Err(faults.unreadable(format!("the incarnation {} of {} was used before", record.uid, record.id)))
 }
 
-async fn save_event(db: &mut SqliteConnection, event: &AuditEvent, faults: &Faults) -> Result<(), StoreError> {
+pub(super) async fn save_event(db: &mut SqliteConnection, event: &AuditEvent, faults: &Faults) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )

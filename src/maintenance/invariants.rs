@@ -1,0 +1,116 @@
+//! What is true of everything a store holds, at every moment, whatever happened before.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    lock::ServerLock,
+    spec::Kind,
+    state::{Maintenance, Phase},
+};
+
+/// What is wrong, in sentences for people. Nothing, when all is well.
+#[must_use]
+pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut names = HashMap::new();
+    let mut uids = HashSet::new();
+    for lock in locks {
+        of_lock(lock, &mut wrong);
+        for record in &lock.active {
+            if let Some(other) = names.insert(&record.id, &lock.key) {
+                wrong.push(format!("{} is active twice: for {other} and for {}", record.id, lock.key));
+            }
+            if !uids.insert(&record.uid) {
+                wrong.push(format!("the incarnation {} is there twice", record.uid));
+            }
+        }
+    }
+    for record in history {
+        if !uids.insert(&record.uid) {
+            wrong.push(format!("the incarnation {} is there twice", record.uid));
+        }
+        if !record.phase.is_over() {
+            wrong.push(format!("{} ({}) is history, but {}", record.id, record.uid, record.phase.name()));
+        }
+        if record.attachment.is_some() {
+            wrong.push(format!("{} ({}) is history, but somebody is attached", record.id, record.uid));
+        }
+    }
+    wrong
+}
+
+fn of_lock(lock: &ServerLock, wrong: &mut Vec<String>) {
+    let key = &lock.key;
+    if let Some(slot) = &lock.slot {
+        match lock.get(&slot.uid) {
+            None => wrong.push(format!("{key} is held by {}, which is not active", slot.uid)),
+            Some(holder) => {
+                if holder.phase == Phase::Pending {
+                    wrong.push(format!("{key} is held by {}, which has not started", holder.id));
+                }
+                if holder.spec.parent.is_some() {
+                    wrong.push(format!("{key} is held by {}, which acts under another hold", holder.id));
+                }
+            }
+        }
+        if let Some(acting) = &slot.acting
+            && lock.get(acting).is_none_or(|record| record.spec.parent.as_ref() != Some(&slot.uid))
+        {
+            wrong.push(format!("under the hold on {key} acts {acting}, which does not belong to it"));
+        }
+    }
+    let mut tickets = HashMap::new();
+    for record in &lock.active {
+        of_record(lock, record, wrong);
+        if let Some(other) = tickets.insert(record.ticket_number, &record.id) {
+            wrong.push(format!("{} and {other} have the same number in the queue of {key}", record.id));
+        }
+    }
+    if lock.ownership.claim.is_none() && !lock.ownership.approvals.is_empty() {
+        wrong.push(format!("{key} has approvals, but no owner"));
+    }
+}
+
+fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
+    let key = &lock.key;
+    if record.lock_key != *key {
+        wrong.push(format!("{} is for {}, but in the queue of {key}", record.id, record.lock_key));
+    }
+    if record.phase.is_over() {
+        wrong.push(format!("{} is {}, but still active", record.id, record.phase.name()));
+    }
+    if record.generation > lock.generation {
+        let (theirs, last) = (record.generation, lock.generation);
+        wrong.push(format!("{} has generation {theirs}, but {key} gave out {last} only", record.id));
+    }
+    if record.ticket_number == 0 || record.ticket_number > lock.last_ticket {
+        let (theirs, last) = (record.ticket_number, lock.last_ticket);
+        wrong.push(format!("{} has number {theirs}, but {key} gave out {last} only", record.id));
+    }
+    if let Some(attachment) = &record.attachment
+        && attachment.generation != record.generation
+    {
+        let (theirs, current) = (attachment.generation, record.generation);
+        wrong.push(format!("somebody works on {} with generation {theirs}, but {current} is in force", record.id));
+    }
+    let acts = matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. })
+        || (record.spec.kind == Kind::Maintenance && matches!(record.phase, Phase::InMaintenance { .. }));
+    if acts && !lock.has_slot(record) {
+        wrong.push(format!("{} is {}, but does not hold {key}", record.id, record.phase.name()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::ids::{LockKey, Uid};
+    use crate::maintenance::lock::Slot;
+
+    #[test]
+    fn a_slot_of_nobody_is_found_and_an_empty_lock_is_well() {
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        assert_eq!(violations(&[lock.clone()], &[]), Vec::<String>::new());
+        lock.slot = Some(Slot { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+        assert_eq!(violations(&[lock], &[]), ["k is held by u, which is not active"]);
+    }
+}

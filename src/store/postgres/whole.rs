@@ -1,0 +1,155 @@
+//! All of a database at once: to look it over, to move it, and to forget what is old.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::{
+    PostgresStore,
+    rows::{self, Written, escaped, json, text, unescaped},
+};
+use crate::{
+    maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
+    store::{Contents, StoreError},
+};
+
+/// Reads everything, of one moment.
+pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let mut session = link.session().await?;
+    let mut db = session.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(fault)?;
+    let locks = rows::load_every(&mut db, link).await?;
+    let history: Vec<(String, String)> =
+        sqlx::query_as("SELECT uid, body FROM metal.maintenances WHERE fate = 'ended' ORDER BY ended_at, id")
+            .persistent(!link.pooled)
+            .fetch_all(&mut *db)
+            .await
+            .map_err(fault)?;
+    let bindings: Vec<(String, String)> = sqlx::query_as("SELECT server, lock_key FROM metal.bindings")
+        .persistent(!link.pooled)
+        .fetch_all(&mut *db)
+        .await
+        .map_err(fault)?;
+    let audit: Vec<(String,)> = sqlx::query_as("SELECT body FROM metal.audit ORDER BY id")
+        .persistent(!link.pooled)
+        .fetch_all(&mut *db)
+        .await
+        .map_err(fault)?;
+    let oddities: Vec<(String,)> = sqlx::query_as(
+        "SELECT 'the approval ' || a.uid || ' is for ' || a.lock_key || ', which nobody claims' FROM metal.approvals AS a \
+         JOIN metal.locks AS l USING (lock_key) WHERE l.claim IS NULL \
+         UNION ALL \
+         SELECT 'the record ' || m.uid || ' was written after ' || m.lock_key FROM metal.maintenances AS m \
+         JOIN metal.locks AS l USING (lock_key) WHERE m.revision > l.revision",
+    )
+    .persistent(!link.pooled)
+    .fetch_all(&mut *db)
+    .await
+    .map_err(fault)?;
+    db.commit().await.map_err(fault)?;
+    session.end().await?;
+    let mut bindings: Vec<(String, LockKey)> =
+        bindings.iter().map(|(name, key)| (unescaped(name), LockKey(unescaped(key)))).collect();
+    bindings.sort();
+    Ok(Contents {
+        store_id: store.id.clone(),
+        locks: locks.into_iter().map(|view| (*view.lock).clone()).collect(),
+        history: history.iter().map(|(uid, body)| json(uid, body, faults)).collect::<Result<_, _>>()?,
+        bindings,
+        audit: audit.iter().map(|(body,)| json("of the audit", body, faults)).collect::<Result<_, _>>()?,
+        oddities: oddities.into_iter().map(|(line,)| line).collect(),
+    })
+}
+
+/// Writes everything into a store that nobody has used, or nothing.
+pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<(), StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let mut session = link.session().await?;
+    let mut db = session.begin().await.map_err(fault)?;
+    // Nobody begins to use it meanwhile.
+    sqlx::raw_sql("LOCK TABLE metal.locks, metal.bindings IN EXCLUSIVE MODE").execute(&mut *db).await.map_err(fault)?;
+    let used = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM metal.locks) OR EXISTS (SELECT FROM metal.bindings) \
+         OR EXISTS (SELECT FROM metal.audit)",
+    );
+    if used.persistent(!link.pooled).fetch_one(&mut *db).await.map_err(fault)? {
+        return Err(StoreError::InUse { address: faults.address().to_owned() });
+    }
+    for lock in &contents.locks {
+        rows::insert(&mut db, lock, link).await?;
+        records(&mut db, &lock.active, "active", store).await?;
+    }
+    records(&mut db, &contents.history, "ended", store).await?;
+    for (name, key) in &contents.bindings {
+        let query = sqlx::query("INSERT INTO metal.bindings (server, lock_key) VALUES ($1, $2)");
+        let query = query.bind(escaped(name).as_ref()).bind(escaped(&key.0).as_ref()).persistent(!link.pooled);
+        query.execute(&mut *db).await.map_err(fault)?;
+    }
+    events(&mut db, &contents.audit, store).await?;
+    let id = sqlx::query("UPDATE metal.meta SET value = $1 WHERE key = 'store_id'").bind(&contents.store_id);
+    id.persistent(!link.pooled).execute(&mut *db).await.map_err(fault)?;
+    db.commit().await.map_err(fault)?;
+    session.end().await
+}
+
+async fn records(
+    db: &mut PgConnection,
+    records: &[Maintenance],
+    fate: &'static str,
+    store: &PostgresStore,
+) -> Result<(), StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    for record in records {
+        let mut row = Written::default();
+        row.add(record, fate, faults)?;
+        let query = sqlx::query(
+            "INSERT INTO metal.maintenances (uid, lock_key, namespace, name, fate, revision, runner, body, ended_at) \
+             SELECT r.uid, $7, r.namespace, r.name, r.fate, 1, r.runner, r.body, \
+             to_timestamp($8::double precision / 1000000) \
+             FROM unnest($1, $2, $3, $4, $5, $6) AS r (uid, namespace, name, fate, runner, body)",
+        );
+        let query = query.bind(row.uids).bind(row.namespaces).bind(row.names).bind(row.fates).bind(row.runners);
+        let ended = record.detached_at.filter(|_| fate == "ended").map(jiff::Timestamp::as_microsecond);
+        let query = query.bind(row.bodies).bind(escaped(&record.lock_key.0).into_owned()).bind(ended);
+        query.persistent(!link.pooled).execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    }
+    Ok(())
+}
+
+async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresStore) -> Result<(), StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    for event in events {
+        let query = sqlx::query(
+            "INSERT INTO metal.audit (at, namespace, name, body) \
+             VALUES (to_timestamp($1::double precision / 1000000), $2, $3, $4)",
+        );
+        let query = query.bind(event.at.as_microsecond()).bind(event.id.namespace()).bind(event.id.name());
+        let query = query.bind(text(&event.uid.0, event, faults)?).persistent(!link.pooled);
+        query.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    }
+    Ok(())
+}
+
+/// Forgets what became history longer ago, and leases that nothing refers to.
+pub(super) async fn prune(store: &PostgresStore, keep: Duration, most: u32) -> Result<u64, StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
+    let mut gone = 0;
+    for query in [
+        "DELETE FROM metal.maintenances WHERE id IN (SELECT m.id FROM metal.maintenances AS m WHERE m.fate <> 'active' \
+         AND m.ended_at < metal.clock() - $1 * interval '1 microsecond' ORDER BY m.ended_at LIMIT $2)",
+        "DELETE FROM metal.audit WHERE id IN (SELECT a.id FROM metal.audit AS a \
+         WHERE a.at < metal.clock() - $1 * interval '1 microsecond' ORDER BY a.at LIMIT $2)",
+        "DELETE FROM metal.leases WHERE runner_id IN (SELECT s.runner_id FROM metal.leases AS s \
+         WHERE s.until < metal.clock() - $1 * interval '1 microsecond' AND s.until < metal.clock() - interval '1 day' \
+         AND NOT EXISTS (SELECT FROM metal.maintenances AS m WHERE m.runner = s.runner_id AND m.fate = 'active') LIMIT $2)",
+    ] {
+        let mut session = link.session().await?;
+        let query = sqlx::query(query).bind(keep).bind(i64::from(most)).persistent(!link.pooled);
+        gone += query.execute(&mut *session).await.map_err(|error| faults.sqlx(&error))?.rows_affected();
+        session.end().await?;
+    }
+    Ok(gone)
+}

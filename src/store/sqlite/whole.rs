@@ -1,0 +1,113 @@
+//! All of a file at once: to look it over, to move it, and to forget what is old.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::{
+    SqliteStore,
+    rows::{self, AuditRow, LockRow, lock_columns},
+};
+use crate::{
+    maintenance::{ids::LockKey, state::Maintenance},
+    store::{Contents, StoreError},
+};
+
+/// Reads everything, of one moment.
+pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
+    let faults = &store.faults;
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let mut db = store.read().await?;
+    let mut oddities: Vec<String> =
+        sqlx::query_scalar("PRAGMA integrity_check").fetch_all(&mut *db).await.map_err(fault)?;
+    oddities.retain(|line| line != "ok");
+    let records: Vec<(bool, String, String, String)> =
+        sqlx::query_as("SELECT active, lock_key, uid, body FROM maintenances ORDER BY active DESC, ended_at, id")
+            .fetch_all(&mut *db)
+            .await
+            .map_err(fault)?;
+    let mut active: HashMap<String, Vec<Maintenance>> = HashMap::new();
+    let mut history = Vec::new();
+    for (is_active, key, uid, body) in records {
+        let record = rows::record((uid, body), faults)?;
+        if is_active { active.entry(key).or_default().push(record) } else { history.push(record) }
+    }
+    let locks: Vec<LockRow> = sqlx::query_as(concat!("SELECT ", lock_columns!(), " FROM locks ORDER BY lock_key"))
+        .fetch_all(&mut *db)
+        .await
+        .map_err(fault)?;
+    let locks = locks.into_iter().map(|row| {
+        let records = active.remove(&row.0).unwrap_or_default();
+        Ok((*rows::lock_of(row, records, faults)?.lock).clone())
+    });
+    let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
+    oddities.extend(active.keys().map(|key| format!("there are records of {key}, but it was never asked for")));
+    let bindings: Vec<(String, String)> =
+        sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server").fetch_all(&mut *db).await.map_err(fault)?;
+    let audit: Vec<AuditRow> =
+        sqlx::query_as("SELECT at, namespace, name, uid, generation, actor, what, detail FROM audit ORDER BY id")
+            .fetch_all(&mut *db)
+            .await
+            .map_err(fault)?;
+    db.end("COMMIT").await?;
+    Ok(Contents {
+        store_id: store.id.clone(),
+        locks,
+        history,
+        bindings: bindings.into_iter().map(|(name, key)| (name, LockKey(key))).collect(),
+        audit: audit.into_iter().map(|row| rows::event(row, faults)).collect::<Result<_, _>>()?,
+        oddities,
+    })
+}
+
+/// Writes everything into a store that nobody has used.
+pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<(), StoreError> {
+    let faults = &store.faults;
+    let fault = |error: sqlx::Error| faults.sqlx(&error);
+    let mut db = store.write().await?;
+    let used: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM locks) OR EXISTS (SELECT 1 FROM bindings) OR EXISTS (SELECT 1 FROM audit)",
+    )
+    .fetch_one(&mut *db)
+    .await
+    .map_err(fault)?;
+    if used {
+        db.end("ROLLBACK").await?;
+        return Err(StoreError::InUse { address: faults.address().to_owned() });
+    }
+    for lock in &contents.locks {
+        rows::save_lock(&mut db, lock, faults).await?;
+        for record in &lock.active {
+            rows::save_record(&mut db, record, true, faults).await?;
+        }
+    }
+    for record in &contents.history {
+        rows::save_record(&mut db, record, false, faults).await?;
+    }
+    for (name, key) in &contents.bindings {
+        let query = sqlx::query("INSERT INTO bindings (server, lock_key) VALUES (?, ?)").bind(name).bind(&key.0);
+        query.execute(&mut *db).await.map_err(fault)?;
+    }
+    for event in &contents.audit {
+        rows::save_event(&mut db, event, faults).await?;
+    }
+    let id = sqlx::query("UPDATE meta SET value = ? WHERE key = 'store_id'").bind(&contents.store_id);
+    id.execute(&mut *db).await.map_err(fault)?;
+    db.end("COMMIT").await
+}
+
+/// Forgets what became history before a moment.
+pub(super) async fn prune(store: &SqliteStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+    let mut gone = 0;
+    let mut db = store.write().await?;
+    for query in [
+        "DELETE FROM maintenances WHERE id IN \
+         (SELECT id FROM maintenances WHERE active = 0 AND ended_at < ? ORDER BY ended_at LIMIT ?)",
+        "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?)",
+    ] {
+        let query = sqlx::query(query).bind(rows::time_text(before)).bind(most).execute(&mut *db).await;
+        gone += query.map_err(|error| store.faults.sqlx(&error))?.rows_affected();
+    }
+    db.end("COMMIT").await?;
+    Ok(gone)
+}
