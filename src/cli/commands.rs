@@ -19,7 +19,7 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, ServerCommand, approvals, table};
+use super::{Cli, Command, Common, ServerCommand, approvals, stores, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +112,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let driven = engine.force_release(&id, generation, &reason, &control).await?;
             ended(&driven, json)
         }
+        Command::Store { command } => stores::run(engine, command, json).await,
         Command::Server { command: ServerCommand::Rebind { name, key } } => {
             engine.store().bind(&name, &LockKey(key.clone()), true).await?;
             Ok(if json { pretty(&json!({ "name": name, "key": key })) } else { format!("{name} is {key} now\n") })

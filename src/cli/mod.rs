@@ -2,6 +2,7 @@
 
 mod approvals;
 mod commands;
+mod stores;
 mod table;
 
 use std::io::Write;
@@ -33,6 +34,7 @@ By hand it shows and ends holds, and gives an owner's approval:
   terraform-provider-metal withdraw NAMESPACE/NAME
   terraform-provider-metal complete NAMESPACE/NAME
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
+  terraform-provider-metal store check
   terraform-provider-metal --help
 ";
 
@@ -131,6 +133,24 @@ enum Command {
     Server {
         #[command(subcommand)]
         command: ServerCommand,
+    },
+    /// The coordination store as a whole
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum StoreCommand {
+    /// Check what must always be true of it, and say what is wrong; changes nothing
+    Check,
+    /// Print everything in it as JSON, to be imported elsewhere; refused while a server is held
+    Export,
+    /// Fill an empty store with what was exported from another one
+    Import {
+        /// The file with the export
+        file: std::path::PathBuf,
     },
 }
 

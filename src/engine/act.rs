@@ -157,7 +157,9 @@ impl Drive<'_> {
         }
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
         // before the call.
-        self.engine.lease.keep().await?;
+        if let Err(error) = self.engine.lease.keep().await {
+            return self.outlast(error, deadline, control).await;
+        }
         if !self.intend(&action).await? {
             return Ok(());
         }

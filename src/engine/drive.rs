@@ -183,7 +183,12 @@ impl<'a> Drive<'a> {
     }
 
     /// A store that does not answer is waited for within the time limit; nothing is done to the machine meanwhile.
-    async fn outlast(&mut self, error: StoreError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
+    pub(super) async fn outlast(
+        &mut self,
+        error: StoreError,
+        deadline: Duration,
+        control: &Control,
+    ) -> Result<(), EngineError> {
         let over = self.engine.parts.clock.monotonic() >= deadline || control.stop.is_cancelled();
         match error {
             StoreError::Unavailable { .. } if !over => {

@@ -1,4 +1,4 @@
-//! Keeps the lease of this process while it is attached to anything.
+//! Keeps the lease of this process while it is attached to anything, and sweeps the store by the way.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,7 +7,15 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::Tuning;
 use crate::{clock::Clock, maintenance::ids::Runner, store::Store};
+
+/// When a process that has something to do begins to sweep: what it was started for comes first.
+const SWEEP_AFTER: Duration = Duration::from_secs(2);
+
+/// How much is forgotten at once, and the pause after it.
+const SWEPT_AT_ONCE: u32 = 100;
+const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
 /// One heartbeat for all records of the process.
 #[derive(Debug)]
@@ -16,6 +24,7 @@ pub(super) struct LeaseKeeper {
     clock: Arc<dyn Clock>,
     runner: Runner,
     ttl: Duration,
+    history: Option<Duration>,
     /// When the last renewal that succeeded was begun, on our own monotonic clock. Begun, not ended: the store counted
     /// from some moment after it.
     renewed: Arc<Mutex<Option<Duration>>>,
@@ -25,12 +34,13 @@ pub(super) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runner: Runner, ttl: Duration) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runner: Runner, tuning: Tuning) -> Self {
         Self {
             store,
             clock,
             runner,
-            ttl,
+            ttl: tuning.lease,
+            history: tuning.history,
             renewed: Arc::default(),
             started: Mutex::new(false),
             end: CancellationToken::new(),
@@ -58,6 +68,12 @@ impl LeaseKeeper {
                     }
                 }
             });
+            if let Some(keep) = self.history {
+                let (store, clock, end) = (Arc::clone(&self.store), Arc::clone(&self.clock), self.end.clone());
+                self.tasks.spawn(async move {
+                    end.run_until_cancelled(sweep(&*store, &*clock, keep)).await;
+                });
+            }
         }
         Ok(())
     }
@@ -99,4 +115,20 @@ async fn renew(
     store.renew(runner, ttl).await?;
     *renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
     Ok(())
+}
+
+/// Forgets what is history for longer than it is kept. In small batches with pauses between them: nobody waits for it, and
+/// whoever comes next goes on.
+async fn sweep(store: &dyn Store, clock: &dyn Clock, keep: Duration) {
+    clock.sleep(SWEEP_AFTER).await;
+    loop {
+        match store.prune(keep, SWEPT_AT_ONCE).await {
+            Ok(0) => return,
+            Ok(_) => clock.sleep(SWEEP_PAUSE).await,
+            Err(error) => {
+                tracing::debug!(%error, "old history is kept for now");
+                return;
+            }
+        }
+    }
 }

@@ -45,6 +45,8 @@ pub struct Tuning {
     pub lease: Duration,
     /// After how long a waiter gains one step of priority.
     pub aging: Duration,
+    /// For how long the store keeps what is over; `None`: forever.
+    pub history: Option<Duration>,
     /// How long machines may take.
     pub limits: Limits,
     /// The longest pause between two looks at a machine that is changing.
@@ -56,6 +58,7 @@ impl Default for Tuning {
         Self {
             lease: Duration::from_secs(30),
             aging: Duration::from_hours(24),
+            history: None,
             limits: Limits::default(),
             poll: Duration::from_secs(2),
         }
@@ -108,12 +111,8 @@ impl Engine {
     /// An engine of these parts. Does nothing until it is asked.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let lease = LeaseKeeper::new(
-            Arc::clone(&parts.store),
-            Arc::clone(&parts.clock),
-            parts.runner.clone(),
-            parts.tuning.lease,
-        );
+        let lease =
+            LeaseKeeper::new(Arc::clone(&parts.store), Arc::clone(&parts.clock), parts.runner.clone(), parts.tuning);
         Self { parts, lease, snapshot: Snapshot::default() }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, Diagnostic, Diagnostics,
     schema::{AttributeType, Schema},
-    value::{Value, ValueBool},
+    value::{Value, ValueBool, ValueNumber},
 };
 
 use crate::{
@@ -64,6 +64,7 @@ pub struct ProviderModel {
     owner: Text,
     run: Text,
     aging: Text,
+    history_days: ValueNumber,
     always_perform_maintenance: ValueBool,
     windows: Value<BTreeMap<String, WindowModel>>,
     graceful_shutdown_timeout: Text,
@@ -79,7 +80,7 @@ pub struct ProviderModel {
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn provider_schema() -> Schema {
-    use AttributeType::{AttributeMap, Bool, Map, String};
+    use AttributeType::{AttributeMap, Bool, Map, Number, String};
     let server = attributes([
         ("endpoint", optional(String, "The BMC's address, for example `https://10.0.0.9`.")),
         ("system_id", optional(String, "Which system behind it, when there are several.")),
@@ -135,7 +136,7 @@ pub(super) fn provider_schema() -> Schema {
                 "coordination_url",
                 optional(
                     String,
-                    "Where records, queue and locks live. `sqlite:///path/to/file`; default: a file in the user's state directory, which reaches this machine only. Default: `METAL_COORDINATION_URL`.",
+                    "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix` or `sqlite:///path/to/file`; everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
                 ),
             ),
             (
@@ -155,6 +156,13 @@ pub(super) fn provider_schema() -> Schema {
             ),
             ("windows", windows_attribute()),
             ("aging", optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.")),
+            (
+                "history_days",
+                optional(
+                    Number,
+                    "For how many days the store keeps maintenances that are over and its audit; older ones are forgotten by the way. `0`: forever. Default: `365`.",
+                ),
+            ),
             (
                 "graceful_shutdown_timeout",
                 optional(
@@ -213,7 +221,11 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(windows) => windows.values().any(WindowModel::has_unknown),
         };
-        redfish || windows || self.always_perform_maintenance.is_unknown() || texts.iter().any(|text| text.is_unknown())
+        redfish
+            || windows
+            || self.history_days.is_unknown()
+            || self.always_perform_maintenance.is_unknown()
+            || texts.iter().any(|text| text.is_unknown())
     }
 
     /// Checks what is known and turns it into settings' terms.
@@ -252,6 +264,17 @@ impl ProviderModel {
                 windows.extend(window.check(diags, &at, OnClose::Finish, None, None).map(|spec| (name.clone(), spec)));
             }
         }
+        let history_days = match self.history_days {
+            Value::Value(days) => {
+                let days = u32::try_from(days).ok();
+                if days.is_none() {
+                    let problem = "It is a number of whole days from 0 (forever) on.".to_owned();
+                    bad(diags, path("history_days"), "history_days is no number of days", problem);
+                }
+                days
+            }
+            _ => None,
+        };
         let redfish = match &self.redfish {
             Value::Value(redfish) => Some(redfish.check(diags)),
             _ => None,
@@ -264,6 +287,7 @@ impl ProviderModel {
             owner: given(&self.owner).map(str::to_owned),
             run: given(&self.run).map(str::to_owned),
             aging,
+            history_days,
             windows,
             always_perform_maintenance: self.always_perform_maintenance == Value::Value(true),
             graceful_shutdown_timeout: graceful,

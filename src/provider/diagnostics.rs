@@ -59,10 +59,9 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("The hold on {server} cannot be read"),
             format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
         ),
-        StoreError::InUse { .. } => (
-            format!("The coordination store of {server} cannot be filled"),
-            format!("{error}. {NOTHING_DONE}"),
-        ),
+        StoreError::InUse { .. } => {
+            (format!("The coordination store of {server} cannot be filled"), format!("{error}. {NOTHING_DONE}"))
+        }
         StoreError::Refused(refusal) => return of_refusal(server, refusal),
         StoreError::NameTaken { id, key } => (
             format!("{id} is already used for another server"),

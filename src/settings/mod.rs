@@ -20,11 +20,14 @@ use crate::{
 
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use store::open_store;
 pub use input::{Input, RedfishInput, ServerInput};
+pub use store::open_store;
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";
+
+/// For how many days what is over is kept when nothing else was said.
+const HISTORY_DAYS: u32 = 365;
 
 /// The longest request to a BMC: shorter than two thirds of a lease, so that a call that was allowed ends before anybody
 /// can believe that its process is gone.
@@ -83,6 +86,10 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     }
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
+    tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {
+        0 => None,
+        days => Some(Duration::from_hours(24 * u64::from(days))),
+    };
     let limits = Limits::default();
     tuning.limits = Limits {
         graceful_shutdown: input.graceful_shutdown_timeout.unwrap_or(limits.graceful_shutdown),

@@ -62,7 +62,7 @@ pub async fn open_store(
     let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
     let address = place.address().map_err(problem)?;
     let embedded = place.embedded();
-    match place.open(Arc::clone(&clock)).await {
+    match Box::pin(place.open(Arc::clone(&clock))).await {
         Ok(store) => Ok((store, embedded)),
         Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");

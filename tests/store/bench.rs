@@ -22,7 +22,10 @@ use terraform_provider_metal::{
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
-    store::{EtcdOptions, EtcdStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError},
+    store::{
+        EtcdOptions, EtcdStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
+        StoreError,
+    },
 };
 
 use crate::{

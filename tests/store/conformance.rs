@@ -592,6 +592,7 @@ const HOSTILE: [&str; 14] = [
 ];
 
 /// Everybody does something, again and again; nobody checks whether it makes sense.
+#[allow(clippy::too_many_lines, reason = "a table of events reads best in one place")]
 pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
     use proptest::prelude::RngExt as _;
     let mut chance = proptest::test_runner::TestRunner::deterministic();
@@ -630,7 +631,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                     by: hostile.to_owned(),
                 };
                 let claim = |lock: &mut ServerLock, _: &Leases, now| lock.claim(claim.clone(), now);
-                assert_eq!(apply(&**store, &this, claim.clone()).await, apply(&memory, &this, claim).await, "{step}");
+                assert_eq!(apply(&**store, &this, &claim).await, apply(&memory, &this, &claim).await, "{step}");
             }
             4 | 5 => {
                 let approve = |lock: &mut ServerLock, _: &Leases, now| {
@@ -664,7 +665,11 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                     lock.drop_absent(leases, now);
                     Ok(lock.active.len())
                 };
-                assert_eq!(apply(&**store, &this, drop_absent).await, apply(&memory, &this, drop_absent).await, "{step}");
+                assert_eq!(
+                    apply(&**store, &this, drop_absent).await,
+                    apply(&memory, &this, drop_absent).await,
+                    "{step}"
+                );
             }
             _ => {
                 let Some((key, uid)) = other else { continue };

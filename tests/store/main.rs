@@ -5,6 +5,7 @@
     clippy::duration_suboptimal_units,
     reason = "a test of time measures it"
 )]
+#![allow(clippy::unused_async, reason = "each kind of bench is opened in the same way")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;

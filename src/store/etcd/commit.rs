@@ -101,9 +101,14 @@ fn words(ownership: &Ownership) -> Vec<Approval> {
 
 /// Whether anything moved that is not an owner's word.
 fn head_moved(change: &Change<'_>) -> bool {
-    let plain = |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
+    let plain =
+        |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
     let uses = |ownership: &Ownership| -> Vec<_> {
-        ownership.approvals.iter().filter_map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?))).collect()
+        ownership
+            .approvals
+            .iter()
+            .filter_map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?)))
+            .collect()
     };
     plain(&change.before.lock) != plain(change.after)
         || change.written().next().is_some()
@@ -170,7 +175,8 @@ pub(super) fn transaction(
     if !old.is_empty() {
         writes.puts.insert(keys.old(now, commit), text(&key.0, &old, faults)?);
     }
-    let new: Vec<MaintenanceId> = change.written().filter(|record| change.is_new(record)).map(|record| record.id.clone()).collect();
+    let new: Vec<MaintenanceId> =
+        change.written().filter(|record| change.is_new(record)).map(|record| record.id.clone()).collect();
     // Those that this change itself makes free are ours.
     let freed = |id: &MaintenanceId| before.active.iter().any(|record| record.id == *id);
     let asked: Vec<MaintenanceId> = new.into_iter().filter(|id| !freed(id)).collect();

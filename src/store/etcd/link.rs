@@ -2,7 +2,8 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use etcd_client::{Client, KvClient, LeaseClient, Txn, TxnResponse, WatchClient};
+use etcd_client::{Client, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse, WatchClient};
+use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::{fault::Faults, keys::Keys, url::Parsed};
@@ -45,7 +46,7 @@ impl Link {
         self.client.get_or_try_init(connect).await
     }
 
-    pub(super) async fn kv(&self) -> Result<KvClient, StoreError> {
+    async fn kv(&self) -> Result<KvClient, StoreError> {
         // A queue of a thousand waiters is larger than gRPC's usual limit.
         Ok(self.client().await?.kv_client().max_decoding_message_size(usize::MAX))
     }
@@ -58,9 +59,19 @@ impl Link {
         Ok(self.client().await?.watch_client().max_decoding_message_size(usize::MAX))
     }
 
-    /// One transaction, once.
-    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, StoreError> {
-        self.kv().await?.txn(txn).await.map_err(|error| self.faults.etcd(&error))
+    /// One transaction, once. On the heap, as what comes next: the client's own futures are large.
+    pub(super) fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResponse, StoreError>> {
+        Box::pin(async { self.kv().await?.txn(txn).await.map_err(|error| self.faults.etcd(&error)) })
+    }
+
+    /// Some keys.
+    pub(super) fn get(
+        &self,
+        key: impl Into<Vec<u8>>,
+        options: GetOptions,
+    ) -> BoxFuture<'_, Result<GetResponse, StoreError>> {
+        let key: Vec<u8> = key.into();
+        Box::pin(async { self.kv().await?.get(key, Some(options)).await.map_err(|error| self.faults.etcd(&error)) })
     }
 
     /// One attempt that must not be repeated blindly, within the patience.
@@ -68,7 +79,7 @@ impl Link {
         &self,
         attempt: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        within(self.patience, attempt).await.unwrap_or_else(|| Err(self.faults.silent()))
+        within(self.patience, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.faults.silent()))
     }
 
     /// Repeats an attempt that changes nothing, or the same each time, while the cluster is away: a new leader takes a
@@ -82,7 +93,7 @@ impl Link {
         loop {
             // One member that hangs must not take all the time.
             let left = deadline.saturating_sub(self.clock.monotonic());
-            let result = within(left.min(self.patience / 2), attempt()).await;
+            let result = within(left.min(self.patience / 2), Box::pin(attempt())).await;
             match result.unwrap_or_else(|| Err(self.faults.silent())) {
                 Err(StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
                     self.clock.sleep(pause).await;

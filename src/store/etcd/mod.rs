@@ -83,13 +83,8 @@ impl EtcdStore {
     pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
         let faults = Faults::new(&parsed.address, options.patience);
-        let time = ServerTime::new(
-            options.time,
-            Arc::clone(&clock),
-            parsed.http()?,
-            parsed.endpoints.clone(),
-            faults.clone(),
-        );
+        let time =
+            ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
         let id = link.patiently(|| known(&link)).await?;
         link.patiently(|| time.now()).await?;
@@ -163,8 +158,7 @@ impl EtcdStore {
 
     /// One key that is there or not.
     async fn get(&self, key: String) -> Result<Option<KeyValue>, StoreError> {
-        let found = self.link.kv().await?.get(key, None).await.map_err(|error| self.link.faults.etcd(&error))?;
-        Ok(found.kvs().first().cloned())
+        Ok(self.link.get(key, GetOptions::new()).await?.kvs().first().cloned())
     }
 
     /// The record that a pointer leads to. It may move from the active ones to the history meanwhile.
@@ -183,21 +177,17 @@ impl EtcdStore {
 
 /// The id of the store; a new one gets its id here, whoever is first.
 async fn known(link: &Link) -> Result<String, StoreError> {
-    let fault = |error: etcd_client::Error| link.faults.etcd(&error);
-    let found = link.kv().await?.get(link.keys.meta(), None).await.map_err(fault)?;
-    let meta: Meta = match found.kvs().first() {
-        Some(pair) => json(pair, &link.faults)?,
-        None => {
-            let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
-            let value = text(&"meta", &new, &link.faults)?;
-            let unless_there = Compare::create_revision(link.keys.meta(), CompareOp::Equal, 0);
-            let put = TxnOp::put(link.keys.meta(), value, None::<PutOptions>);
-            link.txn(Txn::new().when([unless_there]).and_then([put])).await?;
-            let found = link.kv().await?.get(link.keys.meta(), None).await.map_err(fault)?;
-            let first = found.kvs().first().ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
-            json(first, &link.faults)?
-        }
-    };
+    let mut found = link.get(link.keys.meta(), GetOptions::new()).await?;
+    if found.kvs().is_empty() {
+        let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
+        let value = text("meta", &new, &link.faults)?;
+        let unless_there = Compare::create_revision(link.keys.meta(), CompareOp::Equal, 0);
+        let put = TxnOp::put(link.keys.meta(), value, None::<PutOptions>);
+        link.txn(Txn::new().when([unless_there]).and_then([put])).await?;
+        found = link.get(link.keys.meta(), GetOptions::new()).await?;
+    }
+    let first = found.kvs().first().ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
+    let meta: Meta = json(first, &link.faults)?;
     if meta.schema > SCHEMA { Err(link.faults.newer(meta.schema, SCHEMA)) } else { Ok(meta.store_id) }
 }
 
@@ -282,9 +272,9 @@ impl Store for EtcdStore {
                     return Ok(Some(found));
                 }
                 // Its records end in the order in which they began.
-                let last = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(1);
-                let found = self.link.kv().await?.get(self.link.keys.past_all(id), Some(last)).await;
-                let found = found.map_err(|error| self.link.faults.etcd(&error))?;
+                let last =
+                    GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(1);
+                let found = self.link.get(self.link.keys.past_all(id), last).await?;
                 let record = found.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose()?;
                 Ok(record.map(|record| Found::Past(Box::new(record))))
             })
@@ -344,7 +334,7 @@ impl Store for EtcdStore {
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         let place = self.link.keys.bound(server);
-        let value = text(&server, key, &self.link.faults)?;
+        let value = text(server, key, &self.link.faults)?;
         let bound = self
             .link
             .patiently(|| async {
@@ -376,8 +366,7 @@ impl Store for EtcdStore {
                 // Each key has at least one line.
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
                 let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
-                let found = self.link.kv().await?.get(self.link.keys.audit_all(id), Some(newest.with_limit(limit))).await;
-                found.map_err(|error| self.link.faults.etcd(&error))
+                self.link.get(self.link.keys.audit_all(id), newest.with_limit(limit)).await
             })
             .await?;
         let mut lines = Vec::new();

@@ -58,8 +58,7 @@ pub(super) struct Place {
 }
 
 pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Result<T, StoreError> {
-    serde_json::from_slice(pair.value())
-        .map_err(|error| faults.record(&String::from_utf8_lossy(pair.key()), &error))
+    serde_json::from_slice(pair.value()).map_err(|error| faults.record(&String::from_utf8_lossy(pair.key()), &error))
 }
 
 pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {

@@ -79,9 +79,9 @@ impl ServerTime {
             }
         }
         // What was told before is still right as far as our own clock runs evenly.
-        known.map(|(now, _)| now).ok_or_else(|| {
-            self.faults.unavailable(format!("it does not tell the time: GET {problem}"))
-        })
+        known
+            .map(|(now, _)| now)
+            .ok_or_else(|| self.faults.unavailable(format!("it does not tell the time: GET {problem}")))
     }
 
     async fn ask(&self, endpoint: &str) -> Result<Timestamp, String> {

@@ -8,11 +8,7 @@ use std::{
 use etcd_client::{Txn, TxnOp, WatchOptions, WatchStream};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    keys::Keys,
-    link::Link,
-    rows::Reads,
-};
+use super::{keys::Keys, link::Link, rows::Reads};
 use crate::{
     maintenance::ids::LockKey,
     store::{StoreError, watchers::Watchers},
@@ -131,4 +127,3 @@ async fn look(watch: &Watch) -> Result<i64, StoreError> {
     }
     first.ok_or_else(|| link.faults.unavailable("nobody watches"))
 }
-

@@ -32,7 +32,7 @@ async fn pages(store: &EtcdStore, prefix: &str, revision: i64) -> Result<Vec<Key
     loop {
         let page = GetOptions::new().with_range(end.clone()).with_revision(revision).with_limit(1000);
         let page = page.with_sort(SortTarget::Key, SortOrder::Ascend);
-        let found = link.kv().await?.get(from.clone(), Some(page)).await.map_err(|error| link.faults.etcd(&error))?;
+        let found = link.get(from.clone(), page).await?;
         all.extend_from_slice(found.kvs());
         match found.kvs().last() {
             Some(last) if found.more() => {
@@ -88,17 +88,17 @@ fn oddities(
         .map(|record| (keys.active(&record.lock_key, &record.uid), record))
         .collect();
     let past: HashSet<String> = history.iter().map(|record| keys.past(&record.id, &record.uid)).collect();
-    let mut named = HashSet::new();
+    let mut reached = HashSet::new();
     for pair in names {
         let place: Place = json(pair, faults)?;
         let key = String::from_utf8_lossy(pair.key()).into_owned();
         match active.get(&place.record) {
-            Some(record) if keys.name(&record.id) == key => drop(named.insert(place.record)),
+            Some(record) if keys.name(&record.id) == key => drop(reached.insert(place.record)),
             _ => odd.push(format!("{key} stands for {}, which is not active", place.uid)),
         }
     }
     for (key, record) in &active {
-        if !named.contains(key) {
+        if !reached.contains(key) {
             odd.push(format!("{} is active, but its name is free", record.id));
         }
     }
@@ -173,7 +173,7 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
         }
     }
     let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };
-    let put = TxnOp::put(keys.meta(), text(&"meta", &meta, faults)?, None::<PutOptions>);
+    let put = TxnOp::put(keys.meta(), text("meta", &meta, faults)?, None::<PutOptions>);
     link.once(link.txn(Txn::new().and_then([put]))).await?;
     Ok(())
 }
@@ -188,7 +188,7 @@ pub(super) async fn prune(store: &EtcdStore, before: Timestamp, most: u32) -> Re
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
     let oldest = oldest.with_sort(SortTarget::Key, SortOrder::Ascend);
-    let found = link.kv().await?.get(keys.all("old"), Some(oldest)).await.map_err(|error| faults.etcd(&error))?;
+    let found = link.get(keys.all("old"), oldest).await?;
     let mut gone = 0;
     for pair in found.kvs() {
         let mut doomed: Vec<String> = json(pair, faults)?;

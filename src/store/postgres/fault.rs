@@ -60,7 +60,9 @@ impl Faults {
                 Some("MT001") => self.unreadable(message(error)),
                 Some("53300") => self.unavailable(format!("it has no connection left for us ({})", message(error))),
                 // Connection, resources, an operator, the system, a lost race: over after a while.
-                Some(code) if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) => {
+                Some(code)
+                    if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) =>
+                {
                     self.unavailable(message(error))
                 }
                 Some(code) => self.unreadable(format!("{} (SQLSTATE {code})", message(error))),

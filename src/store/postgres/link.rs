@@ -86,7 +86,10 @@ impl Link {
     }
 
     /// One attempt that must not be repeated blindly, within the patience.
-    pub(super) async fn once<T>(&self, attempt: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    pub(super) async fn once<T>(
+        &self,
+        attempt: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         within(self.patience, attempt).await.unwrap_or_else(|| Err(self.faults.silent()))
     }
 

@@ -220,15 +220,20 @@ impl Store for PostgresStore {
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
         let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
-        self.write("INSERT INTO metal.leases (runner_id, until, runner) \
+        self.write(
+            "INSERT INTO metal.leases (runner_id, until, runner) \
              VALUES ($1, metal.clock() + $2 * interval '1 microsecond', $3) \
-             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner", &runner.id, Some((ttl, text)))
-            .await
+             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
+            &runner.id,
+            Some((ttl, text)),
+        )
+        .await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
         // Kept with its end: how long somebody has been away counts from it.
-        self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None).await
+        self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None)
+            .await
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {

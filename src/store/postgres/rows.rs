@@ -104,7 +104,9 @@ impl LockRow {
             // The database saw to it that this owner gave it; it counts for a claim of this owner only.
             if owner.as_deref() == Some(&*unescaped(by)) {
                 let approval: Approval = json(&key, body, faults)?;
-                lock.ownership.approvals.push(Approval { used_by: used_by.map(|uid| Uid(unescaped(&uid))), ..approval });
+                lock.ownership
+                    .approvals
+                    .push(Approval { used_by: used_by.map(|uid| Uid(unescaped(&uid))), ..approval });
             }
         }
         lock.active = active;
@@ -157,13 +159,14 @@ pub(super) async fn load(
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let name = escaped(&key.0);
     if let Some(known) = known.filter(|known| known.revision > 0) {
-        let row: Option<LockRow> = sqlx::query_as(lock_query!("m.revision > $2 AND l.revision <> $2", "l.lock_key = $1"))
-            .bind(name.as_ref())
-            .bind(known.revision)
-            .persistent(!link.pooled)
-            .fetch_optional(&mut *db)
-            .await
-            .map_err(fault)?;
+        let row: Option<LockRow> =
+            sqlx::query_as(lock_query!("m.revision > $2 AND l.revision <> $2", "l.lock_key = $1"))
+                .bind(name.as_ref())
+                .bind(known.revision)
+                .persistent(!link.pooled)
+                .fetch_optional(&mut *db)
+                .await
+                .map_err(fault)?;
         if let Some(loaded) = row.map(|row| onto(known, row, faults)).transpose()?.flatten() {
             return Ok(loaded);
         }
@@ -244,11 +247,8 @@ pub(super) async fn load_all(db: &mut PgConnection, link: &Link) -> Result<Vec<L
 
 async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> Result<Vec<LockView>, StoreError> {
     let faults = &link.faults;
-    let rows: Vec<LockRow> = sqlx::query_as(query)
-        .persistent(!link.pooled)
-        .fetch_all(db)
-        .await
-        .map_err(|error| faults.sqlx(&error))?;
+    let rows: Vec<LockRow> =
+        sqlx::query_as(query).persistent(!link.pooled).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
     let views = rows.into_iter().map(|row| {
         let Loaded { stored, leases, now, .. } = whole(row, faults)?;
         Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
@@ -332,7 +332,9 @@ struct Approvals {
 impl Approvals {
     fn between(before: &Ownership, after: &Ownership, faults: &Faults) -> Result<Self, StoreError> {
         let mut moved = Self::default();
-        let kept = |one: &Approval, other: &Approval| Approval { used_by: None, ..one.clone() } == Approval { used_by: None, ..other.clone() };
+        let kept = |one: &Approval, other: &Approval| {
+            Approval { used_by: None, ..one.clone() } == Approval { used_by: None, ..other.clone() }
+        };
         for old in &before.approvals {
             if !after.approval(&old.uid).is_some_and(|new| kept(new, old)) {
                 moved.gone.push(escaped(&old.uid.0).into_owned());
@@ -371,7 +373,8 @@ pub(super) async fn commit(
     let key = &after.key.0;
     let slot = after.slot.as_ref().map(|slot| text(key, slot, faults)).transpose()?;
     let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
-    let head = (after.generation, after.last_ticket, &after.slot) != (before.generation, before.last_ticket, &before.slot);
+    let head =
+        (after.generation, after.last_ticket, &after.slot) != (before.generation, before.last_ticket, &before.slot);
     let mut written = Written::default();
     for record in change.finished {
         written.add(record, "ended", faults)?;

@@ -196,7 +196,11 @@ pub(super) async fn save(
     Ok(moved.then(|| Stored { revision, lock: Arc::new(after) }))
 }
 
-pub(super) async fn save_lock(db: &mut SqliteConnection, lock: &ServerLock, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) async fn save_lock(
+    db: &mut SqliteConnection,
+    lock: &ServerLock,
+    faults: &Faults,
+) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let ownership = if lock.ownership.is_empty() { None } else { Some(serde_json::to_string(&lock.ownership)) };
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
@@ -262,7 +266,11 @@ pub(super) async fn save_record(
     Err(faults.unreadable(format!("the incarnation {} of {} was used before", record.uid, record.id)))
 }
 
-pub(super) async fn save_event(db: &mut SqliteConnection, event: &AuditEvent, faults: &Faults) -> Result<(), StoreError> {
+pub(super) async fn save_event(
+    db: &mut SqliteConnection,
+    event: &AuditEvent,
+    faults: &Faults,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )

@@ -42,8 +42,10 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
     });
     let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
     oddities.extend(active.keys().map(|key| format!("there are records of {key}, but it was never asked for")));
-    let bindings: Vec<(String, String)> =
-        sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server").fetch_all(&mut *db).await.map_err(fault)?;
+    let bindings: Vec<(String, String)> = sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server")
+        .fetch_all(&mut *db)
+        .await
+        .map_err(fault)?;
     let audit: Vec<AuditRow> =
         sqlx::query_as("SELECT at, namespace, name, uid, generation, actor, what, detail FROM audit ORDER BY id")
             .fetch_all(&mut *db)

@@ -1,0 +1,88 @@
+//! `store check`, `store export` and `store import`.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use crate::{engine::Engine, store::Contents};
+
+use super::{
+    StoreCommand,
+    commands::{CommandError, pretty},
+};
+
+pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> Result<String, CommandError> {
+    match command {
+        StoreCommand::Check => check(engine, json).await,
+        StoreCommand::Export => {
+            let contents = engine.store().contents().await?;
+            movable(&contents, &engine.store().address())?;
+            Ok(pretty(&json!(contents)))
+        }
+        StoreCommand::Import { file } => import(engine, &file, json).await,
+    }
+}
+
+async fn check(engine: &Engine, json: bool) -> Result<String, CommandError> {
+    let (store, contents) = (engine.store(), engine.store().contents().await?);
+    let wrong = contents.violations();
+    if !wrong.is_empty() {
+        let lines: Vec<String> = wrong.iter().map(|line| format!("  {line}")).collect();
+        return Err(CommandError::Other(format!(
+            "{} is not in order:\n{}\nNothing was changed. Stop what uses it before you mend it, and keep a copy",
+            store.address(),
+            lines.join("\n")
+        )));
+    }
+    let (machines, held) = (contents.locks.len(), contents.locks.iter().filter(|lock| lock.slot.is_some()).count());
+    let (active, past) = (contents.locks.iter().map(|lock| lock.active.len()).sum::<usize>(), contents.history.len());
+    if json {
+        return Ok(pretty(&json!({
+            "store": store.address(), "id": contents.store_id, "machines": machines, "held": held,
+            "active": active, "history": past, "audit": contents.audit.len(), "violations": wrong,
+        })));
+    }
+    Ok(format!(
+        "{} is in order: {machines} machines, {held} held, {active} maintenances active, {past} in the history, {} lines of \
+         audit\n",
+        store.address(),
+        contents.audit.len()
+    ))
+}
+
+/// Refused while somebody holds a server or drives a record: he would go on in the old store.
+fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
+    let busy = contents.in_use();
+    if busy.is_empty() {
+        return Ok(());
+    }
+    Err(CommandError::Other(format!(
+        "{address} is in use, and whoever uses it would go on there:\n  {}\nEnd them first (destroy, complete or release), then \
+         export again",
+        busy.join("\n  ")
+    )))
+}
+
+async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, CommandError> {
+    let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let contents: Contents =
+        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is no export of a store: {error}")))?;
+    let wrong = contents.violations();
+    if !wrong.is_empty() {
+        return Err(unreadable(format!("it is not in order:\n  {}", wrong.join("\n  "))));
+    }
+    movable(&contents, &file.display().to_string())?;
+    let store = engine.store();
+    store.fill(&contents).await?;
+    let (machines, past) = (contents.locks.len(), contents.history.len());
+    Ok(if json {
+        pretty(&json!({ "store": store.address(), "id": contents.store_id, "machines": machines, "history": past }))
+    } else {
+        format!(
+            "{} holds now what was exported: {machines} machines, {past} maintenances in the history. Set coordination_url to it \
+             everywhere; the old store must not be used any more\n",
+            store.address()
+        )
+    })
+}
