@@ -158,17 +158,20 @@ impl Drive<'_> {
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
         // before the call.
         self.engine.lease.keep().await?;
+        // One renewal for both: a heartbeat that succeeds after the store was asked says nothing about the right to act,
+        // which somebody may have taken over meanwhile.
+        let renewal = self.engine.lease.renewal();
         if !self.intend(&action).await? {
             return Ok(());
         }
-        if !self.engine.lease.is_safe() {
+        if !self.engine.lease.is_safe_with(renewal) {
             return Err(EngineError::LeaseLost("the intent was recorded too late".to_owned()));
         }
         self.say(&format!("{action}"));
         let machine = self.machine()?;
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
-        let left = self.engine.lease.left();
+        let left = self.engine.lease.left_of(renewal);
         let call = async { within(left, perform(machine, action.clone())).await };
         tokio::pin!(call);
         let result = tokio::select! {
