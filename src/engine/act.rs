@@ -198,11 +198,7 @@ impl Drive<'_> {
             .engine
             .store()
             .transact(&self.key, &mut |lock, leases, now| {
-                allowed = lock.may_act(uid, generation, leases, now);
-                if !allowed {
-                    return Ok(());
-                }
-                lock.update(uid, generation, |record| {
+                allowed = lock.intend(uid, generation, leases, now, |record| {
                     let preparing = matches!(record.phase, Phase::Preparing(_));
                     let boots = matches!(action, Action::Reset(ResetType::On));
                     let changed = record.spec.boot.is_some();
@@ -210,7 +206,8 @@ impl Drive<'_> {
                     if let Some(progress) = progress(&mut record.phase) {
                         progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
                     }
-                })
+                })?;
+                Ok(())
             })
             .await;
         match result {

@@ -218,6 +218,29 @@ impl ServerLock {
         Ok(())
     }
 
+    /// Records the intent of a call, if the holder of `generation` may make it now. `false` when it may not; then nothing
+    /// is changed.
+    ///
+    /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may come back while the hold
+    /// is in the middle of the call, and its right to act is still the one in force.
+    pub fn intend(
+        &mut self,
+        uid: &Uid,
+        generation: Generation,
+        leases: &Leases,
+        now: Timestamp,
+        record: impl FnOnce(&mut Maintenance),
+    ) -> Result<bool, Refusal> {
+        if !self.may_act(uid, generation, leases, now) {
+            return Ok(false);
+        }
+        self.update(uid, generation, record)?;
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.uid == *uid) {
+            slot.acting = None;
+        }
+        Ok(true)
+    }
+
     /// The server is prepared, or an operation is done. A boot configuration or an operation with a turn of its own frees the slot here: it needed the server
     /// only for the change.
     pub fn prepared(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
