@@ -106,6 +106,7 @@ impl ServerLock {
             last_power: None,
             attachment: None,
             generation: 0,
+            calls_until: None,
             detached_at: Some(now),
             keeps_place: request.keeps_place,
         };
@@ -341,15 +342,18 @@ impl ServerLock {
     /// fences whoever is attached. `seen` is the generation that the person saw.
     ///
     /// Whoever was attached may still be in the middle of a call that it checked before this moment. A call is shorter
-    /// than a lease, so the caller touches the machine only after the leases that the returned predecessors have now.
+    /// than a lease, so nobody touches the machine before the leases are over that the returned predecessors have now:
+    /// [`ServerLock::calls_until`]. That is recorded, because the caller may end before it has waited for it.
     pub fn seize(
         &mut self,
         uid: &Uid,
         seen: Generation,
         runner: Runner,
+        leases: &Leases,
         now: Timestamp,
     ) -> Result<(Generation, Vec<Attachment>), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let has_slot = self.has_slot(record);
         if record.generation != seen {
             return Err(Refusal::OtherGeneration { named: seen, current: record.generation });
         }
@@ -368,6 +372,10 @@ impl ServerLock {
         }
         let record = self.get_mut(uid)?;
         predecessors.extend(record.attachment.take());
+        if has_slot {
+            let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
+            record.calls_until = record.calls_until.max(until);
+        }
         record.generation = generation;
         let by = runner.to_string();
         record.attachment = Some(Attachment { runner, generation, since: now });
