@@ -103,4 +103,6 @@ fn no_rule_can_be_left_out() {
     needs(Broken::SilentKeepsTurn, under, ONE_CALL);
     needs(Broken::NoMayActAtEnd, &[Role::HoldAsIs, Role::Under(0)], TAKEN);
     needs(Broken::NoWaitAfterSeize, &[Role::Hold, Role::ForceRelease(0)], ONE_CALL);
+    needs(Broken::SeizeWaitsInMemory, &[Role::Hold, Role::ForceRelease(0)], ONE_CALL);
+    needs(Broken::SeizeWaitsInMemory, &[Role::Hold, Role::Abandon(0)], TAKEN);
 }

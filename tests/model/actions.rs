@@ -39,6 +39,8 @@ pub enum Broken {
     RenewalCountsFromReply,
     /// Whoever took a hold from somebody touches the machine at once.
     NoWaitAfterSeize,
+    /// Whoever took a hold from somebody waits for it, but only its own process knows of that.
+    SeizeWaitsInMemory,
 }
 
 /// One thing that happens. The number is whose process does it, or to whom.
@@ -261,9 +263,13 @@ impl Protocol {
         };
         let release = matches!(world.roles[n], Role::ForceRelease(_));
         let back = world.steps(n, Step::RestorePower);
+        let broken = self.broken;
         let seized = world.transact(|lock, leases, now| {
-            let (generation, predecessors) = lock.seize(&uid, record.generation, runner, now)?;
-            let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
+            let (generation, _) = lock.seize(&uid, record.generation, runner, leases, now)?;
+            let until = lock.calls_until(now);
+            if matches!(broken, Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory) {
+                lock.update(&uid, generation, |record| record.calls_until = None)?;
+            }
             if release && record.phase != Phase::Pending {
                 begin_release(lock, &uid, generation, back, now)?;
             }
@@ -496,6 +502,9 @@ fn decide(world: &mut World, n: usize) -> bool {
         Phase::Pending if !holding => Plan::Withdraw,
         Phase::Pending if my_turn() => Plan::Admit,
         Phase::Preparing(_) | Phase::Releasing { .. } if !may_act => {
+            if lock.calls_until(now).is_some() {
+                return false;
+            }
             // With the slot it is only the lease that is over: it is renewed and asked again.
             let renews = lock.has_slot(record) && record.spec.parent.is_none();
             if renews || !my_turn() {

@@ -338,6 +338,7 @@ impl World {
             (actor, self.process_exists(&runner.id)).hash(state);
             self.leases.0.get(&runner.id).map(|until| self.ahead(*until)).hash(state);
         }
+        record.calls_until.map(|until| self.ahead(until)).hash(state);
         // Since when it is absent counts only for the place of a waiter.
         if record.phase == Phase::Pending {
             let lease = record.attachment.as_ref().and_then(|attachment| self.leases.until(attachment));
