@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    fmt,
     sync::{Arc, Mutex},
 };
 
@@ -9,14 +10,17 @@ use jiff::Timestamp;
 use stateright::{Model, Property};
 use terraform_provider_metal::maintenance::{
     ids::{Generation, Uid},
-    lock::{Refusal, ServerLock},
+    lock::{Leases, Refusal, ServerLock},
     machine::ResetType,
     queue::{Turn, turn},
     state::{Ending, Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
 };
 
-use crate::world::{AGING, Actor, At, Goal, Plan, Role, TICK, TTL, World, number};
+use crate::{
+    records::AGING,
+    world::{Actor, At, Goal, Plan, Role, TICK, TTL, World, number},
+};
 
 /// A rule that is left out, to see that it is needed and that its absence is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,12 @@ pub enum Broken {
     NoWaitAfterSeize,
     /// Whoever took a hold from somebody waits for it, but only its own process knows of that.
     SeizeWaitsInMemory,
+    /// An absent holder is dropped like an absent waiter.
+    DropsHolders,
+    /// The end of a maintenance forgets which generations were given out.
+    ForgetsGenerations,
+    /// Nobody gives the server back.
+    NeverGivesBack,
 }
 
 /// One thing that happens. The number is whose process does it, or to whom.
@@ -100,13 +110,29 @@ impl Event {
 pub struct Protocol {
     roles: Vec<Role>,
     broken: Broken,
+    /// Without replies that are late or lost and without stops: for a larger number of processes.
+    calm: bool,
     /// The states from which a fair continuation is known to come to an end; it is the same one from each of them on.
     pub known_to_end: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Protocol {
     pub fn new(roles: &[Role], broken: Broken) -> Self {
-        Self { roles: roles.to_vec(), broken, known_to_end: Arc::default() }
+        Self { roles: roles.to_vec(), broken, calm: false, known_to_end: Arc::default() }
+    }
+
+    pub fn calm(self) -> Self {
+        Self { calm: true, ..self }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.roles)?;
+        if self.broken != Broken::Nothing {
+            write!(f, " with {:?}", self.broken)?;
+        }
+        if self.calm { write!(f, ", calm") } else { Ok(()) }
     }
 }
 
@@ -137,6 +163,9 @@ impl Model for Protocol {
             }
             events.push(Event::SettleDead(n));
         }
+        if self.calm {
+            events.retain(|event| matches!(event, Event::Crash(_) | Event::CutOff(_)) || !event.is_fault());
+        }
     }
 
     fn next_state(&self, world: &World, event: Event) -> Option<World> {
@@ -160,7 +189,7 @@ impl Protocol {
             Event::Enter(n) => self.enter(world, n),
             Event::EnterUnheard(n) => {
                 let entered = self.enter(world, n) && world.actors[n].is_alive();
-                end_with_error(world, n);
+                leave(world, n);
                 entered
             }
             Event::Stop(n) => stop(world, n),
@@ -191,7 +220,10 @@ impl Protocol {
                 world.renew(n, world.actors[n].renewed, world.now);
                 true
             }
-            Event::Decide(n) => decide(world, n),
+            Event::Decide(n) => {
+                let releases = world.actors[n].goal == Goal::Release;
+                !(self.broken == Broken::NeverGivesBack && releases) && decide(world, n)
+            }
             Event::Commit(n) => self.commit(world, n),
             Event::Begin(n) => self.begin(world, n),
             Event::Land(n) => {
@@ -291,11 +323,15 @@ impl Protocol {
         // An abandoned hold is ended without asking the machine, once its holder must be done.
         let abandons = matches!(world.roles[n], Role::Abandon(_));
         let unchecked = abandons || self.broken == Broken::NoMayActAtEnd;
+        let broken = self.broken;
         let (mut admitted, mut finished) = (false, false);
         let said = match plan {
             Plan::Act => return self.intend(world, n),
             Plan::Admit => world.transact(|lock, leases, now| {
                 lock.drop_absent(leases, now);
+                if broken == Broken::DropsHolders {
+                    drop_absent_holder(lock, leases, now);
+                }
                 if turn(lock, leases, &uid, AGING, now) != Turn::Yours {
                     return Ok(());
                 }
@@ -318,6 +354,9 @@ impl Protocol {
                     return Ok(());
                 }
                 finished = true;
+                if broken == Broken::ForgetsGenerations {
+                    lock.generation = 0;
+                }
                 let over = Phase::Completed { at: now, ending: Ending::Completed };
                 lock.finish(&uid, generation, &over, now)
             }),
@@ -398,6 +437,14 @@ fn drive(actor: &mut Actor, generation: Generation) -> bool {
     true
 }
 
+fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
+    let alive = |holder: &Maintenance| holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
+    if let Some(uid) = lock.holder().filter(|holder| !alive(holder)).map(|holder| holder.uid.clone()) {
+        lock.active.retain(|record| record.uid != uid);
+        lock.slot = None;
+    }
+}
+
 fn begin_release(
     lock: &mut ServerLock,
     uid: &Uid,
@@ -427,11 +474,6 @@ fn ended(world: &mut World, subject: usize) {
 fn leave(world: &mut World, n: usize) {
     world.end_process(n);
     world.resign(&world.runner(n).id);
-}
-
-/// The same for a process that does not know that it has a right to act.
-fn end_with_error(world: &mut World, n: usize) {
-    leave(world, n);
 }
 
 fn detach(world: &mut World, n: usize) {

@@ -1,4 +1,8 @@
 //! The state that is explored: one lock, everybody who wants something from it, and the time.
+//!
+//! What is not there needs no state of its own: a process that is paused, or cut off from the store, is one that takes no
+//! step, or none with the store, while time passes and others go on; nothing ever makes a process take a step. Its clock
+//! goes on meanwhile, as fast as that of the store: that is what leases are built on, and it is assumed here.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -25,9 +29,6 @@ pub const TTL: SignedDuration = SignedDuration::from_secs(3);
 pub const SAFE: SignedDuration = SignedDuration::from_secs(2);
 /// For how long the place of an absent waiter is kept.
 pub const HOLD_PLACE: SignedDuration = SignedDuration::from_secs(2);
-/// Longer than anything here: age decides nothing.
-pub const AGING: Duration = Duration::from_secs(86_400);
-
 /// What somebody wants from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -148,6 +149,7 @@ pub fn runner(actor: usize, run: u32) -> Runner {
 }
 
 impl World {
+    /// Nobody has begun.
     pub fn new(roles: &[Role]) -> Self {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let actor = |role: &Role| Actor {
