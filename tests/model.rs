@@ -2,7 +2,7 @@
 //! number of processes, each of which may be paused, crash, lose the store or be replaced at any moment.
 //!
 //! There is no limit on time, crashes or restarts; `model/world.rs` says why the space is finite all the same. The code
-//! around the transitions, `src/engine`, is modelled step by step in `model/actions.rs`: whatever is one transaction, one
+//! around the transitions, `src/engine`, is modelled step by step in `model/process.rs`: whatever is one transaction, one
 //! look at the clock or one call there is one event here, and between any two of them everything else may happen. Not
 //! modelled: overdue holds, windows and approvals (`protocol.rs` has them), several records in one process, a wish that is
 //! changed under a hold, clocks that go at different speeds.
@@ -13,6 +13,8 @@
 
 #[path = "model/actions.rs"]
 mod actions;
+#[path = "model/process.rs"]
+mod process;
 #[path = "model/properties.rs"]
 mod properties;
 #[path = "store/records.rs"]
