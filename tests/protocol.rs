@@ -343,11 +343,13 @@ impl World {
             }
             Event::Seize { process, record } => {
                 let Some(record) = self.pick(*record) else { return };
-                let wrong =
-                    self.apply(|lock, _, now| lock.seize(&record.uid, record.generation + 1, runner(*process), now));
+                let wrong = self.apply(|lock, leases, now| {
+                    lock.seize(&record.uid, record.generation + 1, runner(*process), leases, now)
+                });
                 assert!(wrong.is_err(), "seized with a generation that nobody saw");
-                let seized =
-                    self.apply(|lock, _, now| lock.seize(&record.uid, record.generation, runner(*process), now));
+                let seized = self.apply(|lock, leases, now| {
+                    lock.seize(&record.uid, record.generation, runner(*process), leases, now)
+                });
                 let (generation, predecessors) = seized.unwrap();
                 // Whoever was attached to it or acted under it is fenced and handed back.
                 assert!(record.attachment.is_none_or(|attachment| predecessors.contains(&attachment)));

@@ -160,17 +160,20 @@ impl Drive<'_> {
         if let Err(error) = self.engine.lease.keep().await {
             return self.outlast(error, deadline, control).await;
         }
+        // One renewal for both: a heartbeat that succeeds after the store was asked says nothing about the right to act,
+        // which somebody may have taken over meanwhile.
+        let renewal = self.engine.lease.renewal();
         if !self.intend(&action).await? {
             return Ok(());
         }
-        if !self.engine.lease.is_safe() {
+        if !self.engine.lease.is_safe_with(renewal) {
             return Err(EngineError::LeaseLost("the intent was recorded too late".to_owned()));
         }
         self.say(&format!("{action}"));
         let machine = self.machine()?;
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
-        let left = self.engine.lease.left();
+        let left = self.engine.lease.left_of(renewal);
         let call = async { within(left, perform(machine, action.clone())).await };
         tokio::pin!(call);
         let result = tokio::select! {
@@ -197,11 +200,7 @@ impl Drive<'_> {
             .engine
             .store()
             .transact(&self.key, &mut |lock, leases, now| {
-                allowed = lock.may_act(uid, generation, leases, now);
-                if !allowed {
-                    return Ok(());
-                }
-                lock.update(uid, generation, |record| {
+                allowed = lock.intend(uid, generation, leases, now, |record| {
                     let preparing = matches!(record.phase, Phase::Preparing(_));
                     let boots = matches!(action, Action::Reset(ResetType::On));
                     let changed = record.spec.boot.is_some();
@@ -209,7 +208,8 @@ impl Drive<'_> {
                     if let Some(progress) = progress(&mut record.phase) {
                         progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
                     }
-                })
+                })?;
+                Ok(())
             })
             .await;
         match result {

@@ -260,6 +260,11 @@ impl<'a> Drive<'a> {
                         })
                     }
                     Change::Finish(over) => {
+                        // Judged again: what acts under the hold may have come back since, and be in the middle of a call.
+                        let released = lock.get(&uid).is_some_and(|r| matches!(r.phase, Phase::Releasing { .. }));
+                        if released && !lock.may_act(&uid, generation, leases, now) {
+                            return Ok(());
+                        }
                         finish = Some(Finish::Over);
                         lock.finish(&uid, generation, over, now)
                     }

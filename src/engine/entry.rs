@@ -202,9 +202,8 @@ impl Engine {
         let mut seized = None;
         self.store()
             .transact(&record.lock_key, &mut |lock, leases, now| {
-                let (generation, predecessors) = lock.seize(&record.uid, seen, self.runner().clone(), now)?;
-                let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
-                seized = Some((generation, until.filter(|until| *until > now).map(|until| until.duration_since(now))));
+                let (generation, _) = lock.seize(&record.uid, seen, self.runner().clone(), leases, now)?;
+                seized = Some((generation, lock.calls_until(now).map(|until| until.duration_since(now))));
                 match lock.get(&record.uid).cloned() {
                     Some(current) => begin(lock, &current, generation, now),
                     None => Ok(()),

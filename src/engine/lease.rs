@@ -17,6 +17,10 @@ const SWEEP_AFTER: Duration = Duration::from_secs(2);
 const SWEPT_AT_ONCE: u32 = 100;
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
+/// When a renewal was begun, on our own monotonic clock. `None`: there was none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewal(Option<Duration>);
+
 /// One heartbeat for all records of the process.
 #[derive(Debug)]
 pub(super) struct LeaseKeeper {
@@ -78,18 +82,25 @@ impl LeaseKeeper {
         Ok(())
     }
 
-    /// Whether something may be done to a machine now, judged by our own clock: two thirds of the lease at most have
-    /// passed since it was renewed, so that nobody else can believe it is over.
-    pub(super) fn is_safe(&self) -> bool {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * 2 / 3)
+    fn is_safe(&self) -> bool {
+        self.is_safe_with(self.renewal())
     }
 
-    /// How long until somebody else may believe that the lease is over, by our own clock and without counting on another
-    /// renewal.
-    pub(super) fn left(&self) -> Duration {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.map_or(Duration::ZERO, |at| (at + self.ttl).saturating_sub(self.clock.monotonic()))
+    /// The last renewal that is known to have reached the store.
+    pub(super) fn renewal(&self) -> Renewal {
+        Renewal(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether something may be done to a machine now, judged by our own clock: two thirds of the lease at most have
+    /// passed since this renewal, so that nobody else can believe it is over.
+    pub(super) fn is_safe_with(&self, renewal: Renewal) -> bool {
+        renewal.0.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * 2 / 3)
+    }
+
+    /// How long until somebody else may believe that the lease is over, by our own clock and without counting on a later
+    /// renewal than this one.
+    pub(super) fn left_of(&self, renewal: Renewal) -> Duration {
+        renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl).saturating_sub(self.clock.monotonic()))
     }
 
     /// Ends the heartbeat and the lease.

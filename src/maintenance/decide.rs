@@ -180,6 +180,18 @@ fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
     if at.lock.may_act(at.uid, at.generation, at.leases, at.now) {
         return None;
     }
+    // Whoever took it from somebody waits for that itself, unless it ended before: then whoever goes on does.
+    if let Some(until) = at.lock.calls_until(at.now) {
+        let reason = format!(
+            "waiting until {}: somebody from whom the server was taken may be in the middle of a call",
+            shown_time(until)
+        );
+        return Some(match (at.intent.stop, at.intent.timed_out) {
+            (true, _) => Decision::Finished(Finish::Interrupted),
+            (_, true) => Decision::Finished(Finish::TimedOut(reason)),
+            _ => Decision::Wait { reason, poll: false, wake: Some(until) },
+        });
+    }
     Some(match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
         // The slot is ours but our lease is over: the engine renews it and asks again.
         Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => Decision::Wait {

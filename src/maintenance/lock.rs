@@ -261,6 +261,12 @@ impl ServerLock {
         matches!(holder.phase, Phase::Preparing(_) | Phase::Releasing { .. }).then_some(holder)
     }
 
+    /// Until when somebody from whom the server was taken may be in the middle of a call. `None`: nobody can be.
+    #[must_use]
+    pub fn calls_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.active.iter().filter_map(|record| record.calls_until).filter(|until| *until > now).max()
+    }
+
     /// Whether the holder of `generation` of this record may touch the machine now.
     #[must_use]
     pub fn may_act(&self, uid: &Uid, generation: Generation, leases: &Leases, now: Timestamp) -> bool {
@@ -273,7 +279,8 @@ impl ServerLock {
             .is_some_and(|attachment| attachment.generation == generation && leases.alive(attachment, now));
         let acting =
             record.spec.parent.is_none() || self.slot.as_ref().is_some_and(|slot| slot.acting.as_ref() == Some(uid));
-        ours && acting && self.has_slot(record) && self.other_actor(uid, leases, now).is_none()
+        let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(now).is_none();
+        ours && acting && self.has_slot(record) && alone
     }
 }
 

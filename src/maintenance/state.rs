@@ -218,6 +218,9 @@ pub struct Maintenance {
     pub attachment: Option<Attachment>,
     /// The generation of the last attachment; 0 before the first.
     pub generation: Generation,
+    /// Until when somebody from whom it was taken may be in the middle of a call, on the store's clock.
+    #[serde(default)]
+    pub calls_until: Option<Timestamp>,
     /// Since when nobody is attached, on the store's clock.
     pub detached_at: Option<Timestamp>,
     /// Enqueued on purpose without a process: keeps its place until its own expiry.

@@ -106,6 +106,7 @@ impl ServerLock {
             last_power: None,
             attachment: None,
             generation: 0,
+            calls_until: None,
             detached_at: Some(now),
             keeps_place: request.keeps_place,
         };
@@ -218,6 +219,29 @@ impl ServerLock {
         Ok(())
     }
 
+    /// Records the intent of a call, if the holder of `generation` may make it now. `false` when it may not; then nothing
+    /// is changed.
+    ///
+    /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may come back while the hold
+    /// is in the middle of the call, and its right to act is still the one in force.
+    pub fn intend(
+        &mut self,
+        uid: &Uid,
+        generation: Generation,
+        leases: &Leases,
+        now: Timestamp,
+        record: impl FnOnce(&mut Maintenance),
+    ) -> Result<bool, Refusal> {
+        if !self.may_act(uid, generation, leases, now) {
+            return Ok(false);
+        }
+        self.update(uid, generation, record)?;
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.uid == *uid) {
+            slot.acting = None;
+        }
+        Ok(true)
+    }
+
     /// The server is prepared, or an operation is done. A boot configuration or an operation with a turn of its own frees the slot here: it needed the server
     /// only for the change.
     pub fn prepared(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
@@ -318,15 +342,18 @@ impl ServerLock {
     /// fences whoever is attached. `seen` is the generation that the person saw.
     ///
     /// Whoever was attached may still be in the middle of a call that it checked before this moment. A call is shorter
-    /// than a lease, so the caller touches the machine only after the leases that the returned predecessors have now.
+    /// than a lease, so nobody touches the machine before the leases are over that the returned predecessors have now:
+    /// [`ServerLock::calls_until`]. That is recorded, because the caller may end before it has waited for it.
     pub fn seize(
         &mut self,
         uid: &Uid,
         seen: Generation,
         runner: Runner,
+        leases: &Leases,
         now: Timestamp,
     ) -> Result<(Generation, Vec<Attachment>), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let has_slot = self.has_slot(record);
         if record.generation != seen {
             return Err(Refusal::OtherGeneration { named: seen, current: record.generation });
         }
@@ -345,6 +372,10 @@ impl ServerLock {
         }
         let record = self.get_mut(uid)?;
         predecessors.extend(record.attachment.take());
+        if has_slot {
+            let until = predecessors.iter().filter_map(|attachment| leases.until(attachment)).max();
+            record.calls_until = record.calls_until.max(until);
+        }
         record.generation = generation;
         let by = runner.to_string();
         record.attachment = Some(Attachment { runner, generation, since: now });

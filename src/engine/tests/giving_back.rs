@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn off() -> Spec {
+pub(super) fn off() -> Spec {
     Spec { server_power: Some(PowerTarget::Off), ..spec() }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
 mod asking;
+mod fencing;
 mod giving_back;
 
 use std::{
@@ -308,8 +309,12 @@ impl World {
     }
 
     fn process(&self, name: &str) -> Engine {
+        self.process_on(name, self.store.clone())
+    }
+
+    fn process_on(&self, name: &str, store: Arc<dyn Store>) -> Engine {
         Engine::new(Parts {
-            store: self.store.clone(),
+            store,
             backend: Arc::new(OneMachine(self.machine.clone())),
             probe: self.probe.clone(),
             clock: self.clock.clone(),
