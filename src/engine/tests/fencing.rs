@@ -10,7 +10,7 @@ use crate::{
         state::{Maintenance, Progress},
         step::Reply,
     },
-    store::{Found, LockView, StoreError, Transition},
+    store::{Contents, Found, LockView, StoreError, Transition},
 };
 
 /// A store that is slow to say that the first intent is recorded; heartbeats reach it meanwhile.
@@ -84,6 +84,18 @@ impl Store for SlowReply {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.inner.audit(id, limit).await
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        self.inner.contents().await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        self.inner.fill(contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.inner.prune(keep, most).await
     }
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
