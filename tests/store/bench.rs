@@ -30,7 +30,10 @@ use terraform_provider_metal::{
 
 use crate::{
     records::{AGING, TTL},
-    support::{etcd::Etcd, postgres::Postgres},
+    support::{
+        etcd::Etcd,
+        postgres::{Pooler, Postgres},
+    },
 };
 
 /// The time of a store stands still until a test moves it; waiting takes real time.
@@ -154,9 +157,18 @@ impl Bench {
 
     /// A database of its own on a real server, whose clock is moved by hand.
     pub async fn postgres(more: &'static str) -> Self {
+        Self::postgres_at(Postgres::shared().port, more).await
+    }
+
+    /// The same behind a transaction pooler.
+    pub async fn pooled() -> Self {
+        Self::postgres_at(Pooler::shared().port, "?notifications=off").await
+    }
+
+    async fn postgres_at(port: u16, more: &'static str) -> Self {
         let server = Postgres::shared();
         let database = server.database();
-        let url = format!("{}{more}", server.url("postgres", &database));
+        let url = format!("postgres://postgres@127.0.0.1:{port}/{database}{more}");
         postgres(&url, WrongClock::next()).await.unwrap().close().await;
         server.sql(
             &database,

@@ -13,6 +13,8 @@ mod conformance;
 #[cfg(unix)]
 mod file;
 #[cfg(unix)]
+mod postgres;
+#[cfg(unix)]
 mod processes;
 mod records;
 #[cfg(unix)]
@@ -21,6 +23,6 @@ mod support;
 
 conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());
-conforms!(postgres, crate::bench::Bench::postgres(""));
-conforms!(postgres_without_notifications, crate::bench::Bench::postgres("?notifications=off"));
+conforms!(postgresql, crate::bench::Bench::postgres(""));
+conforms!(postgresql_behind_a_pooler, crate::bench::Bench::pooled());
 conforms!(etcd, crate::bench::Bench::etcd());

@@ -1,16 +1,18 @@
-//! The embedded store between real processes: this test binary starts itself again.
+//! Stores between real processes: this test binary starts itself again.
 
-use std::{env, path::Path, process::Stdio, sync::Arc};
+use std::{env, process::Stdio, sync::Arc, time::{Duration, Instant}};
 
 use jiff::Timestamp;
 use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::{
         ids::Uid,
+        lock::{Leases, ServerLock},
         queue::{Turn, turn},
         state::Phase,
     },
-    store::{Found, SqliteOptions, SqliteStore, Store},
+    settings::{Environment, open_store},
+    store::{Found, Store},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -20,16 +22,17 @@ use tokio::{
 use crate::{
     bench::{apply, finish, join, soon, try_admit},
     records::{AGING, key, request},
+    support::{etcd::Etcd, postgres::Postgres},
 };
 
-const PATH: &str = "STORE_TEST_PATH";
+const URL: &str = "STORE_TEST_URL";
 const NUMBER: &str = "STORE_TEST_NUMBER";
 
 /// Starts one of the ignored tests below as a process of its own.
-fn process(role: &str, path: &Path, number: u32) -> Child {
+pub fn process(role: &str, url: &str, number: u32) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", &format!("processes::{role}"), "--ignored", "--nocapture", "--test-threads=1"])
-        .env(PATH, path)
+        .env(URL, url)
         .env(NUMBER, number.to_string())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -37,26 +40,39 @@ fn process(role: &str, path: &Path, number: u32) -> Child {
         .unwrap()
 }
 
-async fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Arc::new(SystemClock::default()), SqliteOptions::default()).await.unwrap()
+async fn open(url: &str) -> Arc<dyn Store> {
+    // As `main` does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let environment = Environment::default();
+    open_store(Some(url), &environment, Arc::new(SystemClock::default())).await.unwrap().0
 }
 
 /// The store and the number that this process was started with; `None` when nobody started it on purpose.
-async fn started_with() -> Option<(SqliteStore, u32)> {
-    let path = env::var_os(PATH)?;
-    Some((open(Path::new(&path)).await, env::var(NUMBER).unwrap().parse().unwrap()))
+async fn started_with() -> Option<(Arc<dyn Store>, u32)> {
+    let url = env::var(URL).ok()?;
+    Some((open(&url).await, env::var(NUMBER).unwrap().parse().unwrap()))
+}
+
+/// An empty store of each kind that processes can share, and what keeps it.
+fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite://{}", folder.path().join("state/coordination.sqlite").display());
+    let server = Postgres::shared();
+    let database = server.url("postgres", &server.database());
+    let prefix = Etcd::shared().url(&Etcd::prefix());
+    vec![(file, Some(folder)), (database, None), (prefix, None)]
 }
 
 /// What a process says on its lines with `<word>`.
-struct Said(Lines<BufReader<ChildStdout>>);
+pub struct Said(Lines<BufReader<ChildStdout>>);
 
 impl Said {
-    fn by(child: &mut Child) -> Self {
+    pub fn by(child: &mut Child) -> Self {
         Self(BufReader::new(child.stdout.take().unwrap()).lines())
     }
 
     /// The next such line; `None` when it ended.
-    async fn next(&mut self, word: &str) -> Option<Vec<String>> {
+    pub async fn next(&mut self, word: &str) -> Option<Vec<String>> {
         while let Some(line) = self.0.next_line().await.unwrap() {
             // The test harness writes the test's name without a line end before it.
             if let Some((_, rest)) = line.split_once(&format!("<{word}>")) {
@@ -66,7 +82,7 @@ impl Said {
         None
     }
 
-    async fn all(mut self, word: &str) -> Vec<Vec<String>> {
+    pub async fn all(mut self, word: &str) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         while let Some(words) = self.next(word).await {
             found.push(words);
@@ -81,10 +97,10 @@ async fn writer() {
     let Some((store, number)) = started_with().await else { return };
     for n in 0.. {
         let wish = request(&format!("m{number}-{n}"), number);
-        let (uid, generation) = join(&store, &key("k"), &wish).await.unwrap();
+        let (uid, generation) = join(&*store, &key("k"), &wish).await.unwrap();
         println!("<joined> {uid} {generation}");
-        if try_admit(&store, &key("k"), &uid, generation).await.unwrap() {
-            finish(&store, &key("k"), &uid, generation).await.unwrap();
+        if try_admit(&*store, &key("k"), &uid, generation).await.unwrap() {
+            finish(&*store, &key("k"), &uid, generation).await.unwrap();
             println!("<finished> {uid} {generation}");
         }
     }
@@ -92,11 +108,15 @@ async fn writer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_killed_in_the_middle_leaves_a_whole_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("coordination.sqlite");
+    for (url, _folder) in shared_stores() {
+        survives_killed_writers(&url).await;
+    }
+}
+
+async fn survives_killed_writers(url: &str) {
     let mut last_generation = 0;
     for round in 0..6 {
-        let mut child = process("writer", &path, round);
+        let mut child = process("writer", url, round);
         // Killed at another moment each time.
         let mut said = Said::by(&mut child);
         let mut committed = Vec::new();
@@ -105,7 +125,7 @@ async fn a_writer_killed_in_the_middle_leaves_a_whole_store() {
         }
         child.kill().await.unwrap();
 
-        let store = open(&path).await;
+        let store = open(url).await;
         let view = store.view(&key("k")).await.unwrap();
         for line in &committed {
             // What was said to be stored is stored.
@@ -126,7 +146,7 @@ async fn a_writer_killed_in_the_middle_leaves_a_whole_store() {
             store.resign(&record.attachment.as_ref().unwrap().runner.id).await.unwrap();
             let next = crate::records::runner(1000 + round);
             store.renew(&next, crate::records::TTL).await.unwrap();
-            apply(&store, &key("k"), |lock, leases, now| {
+            apply(&*store, &key("k"), |lock, leases, now| {
                 let generation = lock.attach(&record.uid, next.clone(), leases, now)?;
                 lock.finish(&record.uid, generation, &Phase::Failed { at: now, cause: "killed".into() }, now)
             })
@@ -136,12 +156,7 @@ async fn a_writer_killed_in_the_middle_leaves_a_whole_store() {
         }
         store.close().await;
     }
-    let mut db = {
-        use sqlx::ConnectOptions as _;
-        sqlx::sqlite::SqliteConnectOptions::new().filename(&path).connect().await.unwrap()
-    };
-    let check: String = sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut db).await.unwrap();
-    assert_eq!(check, "ok");
+    assert_eq!(open(url).await.contents().await.unwrap().violations(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,16 +166,14 @@ async fn opener() {
     println!("<opened> {}", store.id());
     for n in 0..5 {
         let wish = request(&format!("m{number}-{n}"), number);
-        join(&store, &key("k"), &wish).await.unwrap();
+        join(&*store, &key("k"), &wish).await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_processes_may_open_it_for_the_first_time_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    for round in 0..3 {
-        let path = folder.path().join(format!("{round}/coordination.sqlite"));
-        let mut children: Vec<_> = (0..8).map(|n| process("opener", &path, n)).collect();
+    for (url, _folder) in shared_stores().into_iter().chain(shared_stores()) {
+        let mut children: Vec<_> = (0..8).map(|n| process("opener", &url, n)).collect();
         let mut ids = Vec::new();
         for child in &mut children {
             ids.extend(soon("opening", Said::by(child).all("opened")).await);
@@ -168,7 +181,7 @@ async fn many_processes_may_open_it_for_the_first_time_at_once() {
         }
         ids.dedup();
         assert_eq!((ids.len(), ids[0].len()), (1, 1), "one store: {ids:?}");
-        let view = open(&path).await.view(&key("k")).await.unwrap();
+        let view = open(&url).await.view(&key("k")).await.unwrap();
         let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
         tickets.sort_unstable();
         assert_eq!(tickets, (1..=40).collect::<Vec<_>>());
@@ -183,12 +196,12 @@ async fn holder() {
     let key = key("k");
     let mut changes = store.changes(&key);
     for n in 0..4 {
-        let (uid, generation) = join(&store, &key, &request(&format!("m{number}-{n}"), number)).await.unwrap();
+        let (uid, generation) = join(&*store, &key, &request(&format!("m{number}-{n}"), number)).await.unwrap();
         loop {
             changes.mark_unchanged();
             let view = store.view(&key).await.unwrap();
             let mine = turn(&view.lock, &view.leases, &uid, AGING, view.now) == Turn::Yours;
-            if mine && try_admit(&store, &key, &uid, generation).await.unwrap() {
+            if mine && try_admit(&*store, &key, &uid, generation).await.unwrap() {
                 break;
             }
             changes.changed().await.unwrap();
@@ -196,15 +209,19 @@ async fn holder() {
         let from = Timestamp::now();
         tokio::task::yield_now().await;
         println!("<held> {} {}", from.as_nanosecond(), Timestamp::now().as_nanosecond());
-        finish(&store, &key, &uid, generation).await.unwrap();
+        finish(&*store, &key, &uid, generation).await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_hold_one_server_strictly_one_after_the_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("coordination.sqlite");
-    let mut children: Vec<_> = (0..4).map(|n| process("holder", &path, n)).collect();
+    for (url, _folder) in shared_stores() {
+        strictly_one_after_the_other(&url).await;
+    }
+}
+
+async fn strictly_one_after_the_other(url: &str) {
+    let mut children: Vec<_> = (0..4).map(|n| process("holder", url, n)).collect();
     let mut holds: Vec<(i128, i128)> = Vec::new();
     for child in &mut children {
         for line in soon("holding", Said::by(child).all("held")).await {
@@ -218,5 +235,35 @@ async fn processes_hold_one_server_strictly_one_after_the_other() {
         assert!(pair[0].1 < pair[1].0, "two held at once: {pair:?}");
     }
     let hand_over: Vec<_> = holds.windows(2).map(|pair| (pair[1].0 - pair[0].1) / 1_000_000).collect();
-    println!("hand-over in ms: {hand_over:?}");
+    println!("{url}: hand-over in ms: {hand_over:?}");
+}
+
+/// A process that is stopped holds no lock inside a store that many share, wherever it was stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_writer_holds_up_nobody() {
+    for (url, _folder) in shared_stores().into_iter().filter(|(url, _)| !url.starts_with("sqlite")) {
+        let store = open(&url).await;
+        let mut child = process("writer", &url, 1);
+        let mut said = Said::by(&mut child);
+        soon("writing", said.next("joined")).await.unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        let mut slowest = Duration::ZERO;
+        for n in 0..40 {
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+            let began = Instant::now();
+            let change = |lock: &mut ServerLock, _: &Leases, _| {
+                lock.generation += 1;
+                Ok(())
+            };
+            soon("a transaction beside a stopped one", apply(&*store, &key("k"), change)).await.unwrap();
+            slowest = slowest.max(began.elapsed());
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+            // It goes on, to be stopped somewhere else.
+            for _ in 0..n % 4 {
+                soon("writing", said.next("joined")).await.unwrap();
+            }
+        }
+        println!("{url}: the slowest took {slowest:?}");
+        child.kill().await.unwrap();
+    }
 }

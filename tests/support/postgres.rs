@@ -41,6 +41,24 @@ fn run(command: &[&str]) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Settings for TLS with this certificate, in files that the server's user can read and nobody else can.
+pub fn with_certificate(certificate: &Path, private: &Path) -> Vec<String> {
+    let folder = tempfile::Builder::new().prefix("metal-certificate-").tempdir().unwrap().keep();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut settings = vec!["ssl=on".to_owned()];
+    for (name, file) in [("ssl_cert_file", certificate), ("ssl_key_file", private)] {
+        let to = folder.join(file.file_name().unwrap());
+        fs::copy(file, &to).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            let done = Command::new("chown").arg("postgres").arg(&to).status().unwrap();
+            assert!(done.success());
+        }
+        settings.push(format!("{name}={}", to.display()));
+    }
+    settings
+}
+
 /// One server. Its superuser is `postgres`, without a password on loopback.
 pub struct Postgres {
     pub server: Server,
@@ -149,5 +167,43 @@ impl Postgres {
         let name = format!("d{}", uuid::Uuid::new_v4().simple());
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         name
+    }
+}
+
+/// A transaction pooler before a server: each transaction may meet another session.
+pub struct Pooler {
+    pub server: Server,
+    pub port: u16,
+}
+
+impl Pooler {
+    /// The pooler before the shared server. It ends with the process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Pooler> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(Postgres::shared()))
+    }
+
+    fn start(before: &Postgres) -> Self {
+        let folder = tempfile::Builder::new().prefix("metal-pgbouncer-").tempdir().unwrap().keep();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let (port, config, users) = (free_port(), folder.join("pgbouncer.ini"), folder.join("users"));
+        fs::write(&users, "\"postgres\" \"\"\n").unwrap();
+        let text = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\nmax_client_conn = 500\n\
+             default_pool_size = 3\nserver_round_robin = 1\n",
+            before.port,
+            users.display()
+        );
+        fs::write(&config, text).unwrap();
+        let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
+        let program = program.into_iter().find(|path| Path::new(path).exists()).expect("no pgbouncer: make setup");
+        let server = Server::start(&folder, "INT", &as_its_user(&[program, config.to_str().unwrap()]));
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(20), "the pooler did not start: {}", server.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { server, port }
     }
 }

@@ -1,0 +1,309 @@
+//! What only PostgreSQL can do wrong: roles, poolers, its own death.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use secrecy::SecretString;
+use terraform_provider_metal::{
+    maintenance::{
+        approval::{Approval, Claim, Scope},
+        ids::{LockKey, Uid},
+        lock::{Leases, Refusal, ServerLock},
+        queue::{Turn, turn},
+    },
+    store::{PostgresOptions, PostgresStore, Store, StoreError},
+};
+
+use crate::{
+    bench::{WrongClock, apply, finish, hold, join, soon, try_admit},
+    records::{AGING, TTL, id, key, request, runner},
+    support::postgres::Postgres,
+};
+
+async fn open(url: &str) -> Result<PostgresStore, StoreError> {
+    PostgresStore::open(&SecretString::from(url), WrongClock::next(), &PostgresOptions::default()).await
+}
+
+/// One with less patience than usual.
+async fn hasty(url: &str) -> Result<PostgresStore, StoreError> {
+    let options = PostgresOptions { patience: Duration::from_secs(2), ..PostgresOptions::default() };
+    PostgresStore::open(&SecretString::from(url), WrongClock::next(), &options).await
+}
+
+/// The commands that the guide about many runners tells an administrator to run.
+fn grants() -> Vec<String> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/many-runners.md");
+    let text = fs::read_to_string(guide).unwrap();
+    let blocks = text.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
+    blocks.collect()
+}
+
+fn claim(owner: &str) -> Claim {
+    Claim {
+        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        id: id("claim"),
+        owner: owner.into(),
+        contact: None,
+        server: "node-1".into(),
+        since: jiff::Timestamp::UNIX_EPOCH,
+        by: "ada".into(),
+    }
+}
+
+fn approve(lock: &mut ServerLock, owner: &str, now: jiff::Timestamp) -> Result<Uid, Refusal> {
+    let uid = Uid(uuid::Uuid::now_v7().to_string());
+    let approval = Approval {
+        uid: uid.clone(),
+        scope: Scope::All,
+        not_before: None,
+        expires: None,
+        at: now,
+        by: "owner".into(),
+        used_by: None,
+    };
+    lock.approve(approval, owner, now)?;
+    Ok(uid)
+}
+
+fn forbidden<T: std::fmt::Debug>(said: Result<T, StoreError>) {
+    let error = said.unwrap_err();
+    assert!(matches!(&error, StoreError::Forbidden { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
+    let server = Postgres::start(&[]);
+    let database = server.database();
+    let blocks = grants();
+    assert_eq!(blocks.len(), 2, "the roles, and an owner with a role of its own");
+    open(&server.url("postgres", &database)).await.unwrap().close().await;
+    server.sql(&database, &blocks[0]);
+
+    let runner_store = open(&server.url("metal_runner", &database)).await.unwrap();
+    let approver = open(&server.url("metal_approver", &database)).await.unwrap();
+    let reviewer = open(&server.url("metal_reviewer", &database)).await.unwrap();
+    // The whole life of a hold, and a claim.
+    let (uid, generation) = hold(&runner_store, &key("k"), &request("a", 1)).await;
+    apply(&runner_store, &key("k"), |lock, _, now| lock.claim(claim("team-web"), now)).await.unwrap();
+    runner_store.bind("team/node-1", &key("k"), false).await.unwrap();
+    forbidden(apply(&runner_store, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await);
+
+    // An approval, and nothing else.
+    let given = apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await.unwrap();
+    forbidden(join(&approver, &key("k"), &request("b", 2)).await);
+    let enqueue = |lock: &mut ServerLock, leases: &Leases, now| lock.enqueue(request("b", 2), leases, now);
+    forbidden(apply(&approver, &key("k"), enqueue).await);
+    forbidden(finish(&approver, &key("k"), &uid, generation).await);
+    forbidden(apply(&approver, &key("other"), |lock, _, now| lock.claim(claim("team-web"), now)).await);
+    forbidden(approver.bind("team/node-1", &key("x"), true).await);
+
+    // Only reading.
+    let view = reviewer.view(&key("k")).await.unwrap();
+    assert_eq!(view.lock.ownership.approvals[0].uid, given);
+    assert_eq!(view.lock.get(&uid).map(|record| record.generation), Some(generation));
+    assert_eq!(reviewer.view_all().await.unwrap().len(), 1);
+    assert_eq!(reviewer.contents().await.unwrap().violations(), [""; 0]);
+    assert!(reviewer.find(&id("a")).await.unwrap().is_some() && !reviewer.audit(&id("a"), 9).await.unwrap().is_empty());
+    forbidden(apply(&reviewer, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await);
+    forbidden(reviewer.renew(&runner(3), TTL).await);
+    forbidden(apply(&reviewer, &key("k"), enqueue).await);
+
+    // A run uses an approval; the owner takes one back; both end with the claim.
+    let used = |lock: &mut ServerLock, _: &Leases, _| {
+        lock.ownership.approvals[0].used_by = Some(uid.clone());
+        Ok(())
+    };
+    apply(&runner_store, &key("k"), used).await.unwrap();
+    finish(&runner_store, &key("k"), &uid, generation).await.unwrap();
+    assert!(apply(&approver, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given, "owner", now))).await.unwrap());
+    apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await.unwrap();
+    let unclaim = |lock: &mut ServerLock, _: &Leases, now| {
+        let uid = lock.ownership.claim.as_ref().unwrap().uid.clone();
+        Ok(lock.unclaim(&uid, "ada", now))
+    };
+    assert!(apply(&runner_store, &key("k"), unclaim).await.unwrap());
+    assert!(runner_store.view(&key("k")).await.unwrap().lock.ownership.is_empty());
+    // PostgreSQL itself says who it was.
+    let query = r#"SELECT DISTINCT role_name FROM metal.audit WHERE body LIKE '%"what":"approv%'"#;
+    assert_eq!(server.sql(&database, query), "metal_approver");
+    runner_store.prune(Duration::ZERO, 100).await.unwrap();
+
+    // An owner with roles of its own: nobody else approves in its name.
+    server.sql(&database, &blocks[1]);
+    apply(&runner_store, &key("k"), |lock, _, now| lock.claim(claim("team-database"), now)).await.unwrap();
+    forbidden(apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-database", now)).await);
+    let team = open(&server.url("team_database", &database)).await.unwrap();
+    apply(&team, &key("k"), |lock, _, now| approve(lock, "team-database", now)).await.unwrap();
+    assert_eq!(reviewer.view(&key("k")).await.unwrap().lock.ownership.approvals.len(), 1);
+}
+
+#[tokio::test]
+async fn a_wrong_login_or_place_is_refused_at_once_and_names_no_password() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let place = format!("127.0.0.1:{}", server.port);
+    for (url, word) in [
+        (format!("postgres://nobody:hunter2@{place}/{database}"), "nobody"),
+        (format!("postgres://postgres:hunter2@{place}/nowhere"), "nowhere"),
+    ] {
+        let error = hasty(&url).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Forbidden { .. }), "{error}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(word) && !text.contains("hunter2"), "{text}");
+    }
+    let closed = crate::support::server::free_port();
+    let error = hasty(&format!("postgres://postgres:hunter2@127.0.0.1:{closed}/x")).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { .. }) && !error.to_string().contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_schema_of_a_newer_version_is_refused() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let url = server.url("postgres", &database);
+    open(&url).await.unwrap().close().await;
+    server.sql(
+        &database,
+        "INSERT INTO metal.schema_versions SELECT 9999, description, installed_on, success, checksum, 0 \
+         FROM metal.schema_versions LIMIT 1",
+    );
+    let error = open(&url).await.unwrap_err();
+    let expected = "newer version of this program (schema 9999; this one knows up to 1)";
+    assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(expected)), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_out_of_order_is_found() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let store = open(&server.url("postgres", &database)).await.unwrap();
+    hold(&store, &key("k"), &request("a", 1)).await;
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+    server.sql(&database, "UPDATE metal.maintenances SET revision = 99; UPDATE metal.locks SET generation = 0, last_ticket = 0");
+    let wrong = store.contents().await.unwrap().violations().join("\n");
+    for part in ["was written after k", "has generation 1, but k gave out 0", "has number 1, but k gave out 0"] {
+        assert!(wrong.contains(part), "{wrong}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_is_used_as_the_url_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, private) = (folder.path().join("server.pem"), folder.path().join("server.key"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&private, made.signing_key.serialize_pem()).unwrap();
+    let settings = crate::support::postgres::with_certificate(&certificate, &private);
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let server = Postgres::start(&settings);
+    let url = server.url("postgres", &server.database());
+    let trusted = format!("{url}?sslmode=verify-full&sslrootcert={}", certificate.display());
+    let store = open(&trusted).await.unwrap();
+    hold(&store, &key("k"), &request("a", 1)).await;
+    let used = server.sql("postgres", "SELECT count(*) > 0 FROM pg_stat_ssl WHERE ssl");
+    assert_eq!(used, "t");
+    // Another authority than the one that is trusted.
+    let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    fs::write(&certificate, other.cert.pem()).unwrap();
+    let error = hasty(&trusted).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { cause, .. } if cause.to_lowercase().contains("certificate")), "{error}");
+}
+
+/// Holds by several tasks go on while something happens to the server.
+async fn holds_go_on(url: &str, meanwhile: impl std::future::Future<Output = ()>) -> u64 {
+    const PEOPLE: u32 = 24;
+    let mut handles: Vec<Arc<dyn Store>> = Vec::new();
+    for _ in 0..3 {
+        handles.push(Arc::new(open(url).await.unwrap()));
+    }
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let people = (0..PEOPLE).map(|n| {
+        let (store, inside) = (handles[n as usize % handles.len()].clone(), inside.clone());
+        tokio::spawn(async move { one_turn(&*store, n, &inside).await })
+    });
+    let people: Vec<_> = people.collect();
+    meanwhile.await;
+    for person in people {
+        tokio::time::timeout(Duration::from_secs(60), person).await.expect("everybody has a turn").unwrap();
+    }
+    let store = &handles[0];
+    let view = store.view(&key("k")).await.unwrap();
+    assert!(view.lock.slot.is_none() && view.lock.active.is_empty(), "{:?}", view.lock);
+    assert_eq!(view.lock.last_ticket, u64::from(PEOPLE), "nobody was counted twice");
+    let contents = store.contents().await.unwrap();
+    assert_eq!(contents.violations(), [""; 0]);
+    assert_eq!(contents.history.len(), PEOPLE as usize, "nothing is lost");
+    view.lock.generation
+}
+
+/// Repeats what may be repeated while the server is away, as the engine does.
+async fn insist<T, F: Future<Output = Result<T, StoreError>>>(attempt: impl Fn() -> F) -> Result<T, StoreError> {
+    loop {
+        match attempt().await {
+            Err(StoreError::Unavailable { .. }) => tokio::task::yield_now().await,
+            other => return other,
+        }
+    }
+}
+
+async fn one_turn(store: &dyn Store, n: u32, inside: &std::sync::atomic::AtomicU32) {
+    use std::sync::atomic::Ordering;
+    let (key, wish): (LockKey, _) = (key("k"), request(&format!("m{n}"), n));
+    let mut changes = store.changes(&key);
+    let (uid, generation) = insist(|| join(store, &key, &wish)).await.unwrap();
+    loop {
+        changes.mark_unchanged();
+        let view = insist(|| store.view(&key)).await.unwrap();
+        let mine = turn(&view.lock, &view.leases, &uid, AGING, view.now) == Turn::Yours;
+        if mine && insist(|| try_admit(store, &key, &uid, generation)).await.unwrap() {
+            break;
+        }
+        // Whoever else took it says so; and the time passes, as in the engine.
+        let _ = tokio::time::timeout(Duration::from_secs(1), changes.changed()).await;
+    }
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold {key}");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+    match insist(|| finish(store, &key, &uid, generation)).await {
+        // The reply to an earlier attempt was lost for good: it is over.
+        Ok(()) | Err(StoreError::Refused(Refusal::Gone)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_comes_back_lost_nothing() {
+    // As in production: what was committed is on the disk.
+    let mut server = Postgres::start(&["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
+    let url = server.url("postgres", &server.database());
+    let watched = open(&url).await.unwrap();
+    let mut changes = watched.changes(&key("k"));
+    let generation = holds_go_on(&url, async {
+        for _ in 0..3 {
+            // In the middle: somebody has just taken or given back the server.
+            changes.mark_unchanged();
+            soon("a change", changes.changed()).await.unwrap();
+            server.kill();
+            server.start_again();
+        }
+    })
+    .await;
+    assert!(generation >= 24);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_lose_no_change() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let url = server.url("postgres", &database);
+    let cut = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}' AND pid <> pg_backend_pid()");
+    let cutter = open(&url).await.unwrap();
+    holds_go_on(&url, async {
+        let mut changes = cutter.changes(&key("k"));
+        for _ in 0..8 {
+            changes.mark_unchanged();
+            soon("a change", changes.changed()).await.unwrap();
+            server.sql("postgres", &cut);
+        }
+    })
+    .await;
+}
