@@ -75,8 +75,8 @@ for_each_host! {
             workspace.configure(&with(redfish));
             workspace.try_plan().await.failed().says(says);
         }
-        workspace.configure(&format!("provider \"metal\" {{\n  coordination_url = \"postgres://db/x\"\n}}\n{body}"));
-        workspace.try_plan().await.failed().says("this version has no postgres store");
+        workspace.configure(&format!("provider \"metal\" {{\n  coordination_url = \"kubernetes://metal\"\n}}\n{body}"));
+        workspace.try_plan().await.failed().says("this version has no kubernetes store");
     }
 }
 

@@ -35,4 +35,7 @@ mod metal_server_maintenance;
 mod metal_server_operation;
 mod queue;
 mod secrets;
+#[path = "../support/mod.rs"]
+mod servers;
+mod stores;
 mod windows;

@@ -1,0 +1,161 @@
+//! Stores that many machines share: the same holds, found again from another machine, moved, and lost for a while.
+
+use std::time::Duration;
+
+use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
+
+use crate::{
+    servers::{etcd::Etcd, postgres::Postgres},
+    support::{
+        host::Host,
+        simulator::{Fleet, SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+/// A store of each kind that machines can share.
+fn shared() -> [String; 2] {
+    let server = Postgres::shared();
+    [server.url("postgres", &server.database()), Etcd::shared().url(&Etcd::prefix())]
+}
+
+/// A workspace on a machine of its own: nothing is shared but the store.
+fn machine(host: Host, url: &str) -> Workspace {
+    let mut workspace = Workspace::new(host);
+    workspace.set("METAL_COORDINATION_URL", url);
+    workspace
+}
+
+for_each_host! {
+    async fn machines_exclude_each_other(host) {
+        for url in shared() {
+            let (fleet, one, other) = (Fleet::new(1).await, machine(host, &url), machine(host, &url));
+            fleet.configure(&one, &maintenance("node1", "one", "server_power = \"Off\""));
+            fleet.configure(&other, &maintenance("node1", "other", "server_power = \"Off\""));
+            one.apply().await.succeeded();
+            one.plan().await.is_empty();
+            assert_eq!(fleet.system("node1").power, PowerState::Off);
+            other.try_plan().await.succeeded().says("1 ahead: tests/one");
+            let waiting = other.start_apply();
+            waiting.until_it_logs("tests/one", SOON).await;
+            other.metal(&["queue"]).await.succeeded().says("tests/one").says("tests/other");
+            let resets = fleet.resets("node1").len();
+            one.destroy().await.succeeded();
+            // Given back as it was, then taken by whoever waited.
+            waiting.wait(SOON).await.succeeded();
+            assert_eq!(fleet.resets("node1").len(), resets + 2, "{:?}", fleet.resets("node1"));
+            other.destroy().await.succeeded();
+            fleet.until("node1", PowerState::On).await;
+            other.metal(&["store", "check"]).await.succeeded().says("is in order").says("2 in the history");
+        }
+    }
+}
+
+/// A holder whose store is away does nothing to the server meanwhile, and goes on when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
+    let mut server = Postgres::start(&["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
+    let url = server.url("postgres", &server.database());
+    let (fleet, workspace) = (Fleet::new(2).await, machine(Host::OpenTofu, &url));
+    let other = maintenance("node2", "other", "").replace("\"held\"", "\"other\"");
+    let first = maintenance("node1", "m", "server_power = \"Off\"");
+    fleet.configure(&workspace, &other);
+    workspace.apply().await.succeeded();
+    fleet.configure(&workspace, &format!("{first}{other}"));
+
+    let fault = fleet.simulator.inject(Fault::hold(Phase::Before).on_system("node1").on_request("POST", "**Reset").times(1));
+    let run = workspace.start_apply();
+    let query = HeldQuery { system: Some("node1".to_owned()), ..HeldQuery::default() };
+    let held = eventually("the first change", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
+    server.kill();
+    fleet.simulator.remove_fault(fault).unwrap();
+    fleet.simulator.release(held.sequence).unwrap();
+    run.until_it_logs("waiting for the coordination store", Duration::from_secs(60)).await;
+    let before = fleet.changes("node1");
+    // Plans go on, with what is known.
+    let plan = workspace.start(&["plan", "-input=false", "-no-color", "-lock=false", "-target=metal_server_maintenance.other"]);
+    let plan = plan.wait(Duration::from_secs(60)).await.succeeded();
+    plan.says("The coordination store did not answer").says("No changes");
+    assert_eq!(fleet.changes("node1"), before, "nothing is done to the server while the store is away");
+    server.start_again();
+    run.wait(Duration::from_secs(60)).await.succeeded();
+    assert_eq!(fleet.resets("node1").len(), 1, "{:?}", fleet.resets("node1"));
+    workspace.plan().await.is_empty();
+    workspace.destroy().await.succeeded();
+    workspace.metal(&["store", "check"]).await.succeeded().says("0 held");
+}
+
+/// A whole store moves, and states go on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_is_moved_while_nobody_holds_a_server() {
+    let (fleet, mut workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
+    let over = maintenance("node1", "over", "");
+    let held = maintenance("node2", "m", "").replace("\"held\"", "\"other\"");
+    fleet.configure(&workspace, &format!("{over}{held}"));
+    workspace.apply().await.succeeded();
+    let busy = workspace.metal(&["store", "export"]).await.failed();
+    busy.says("is in use").says("tests/m (InMaintenance)");
+    workspace.run(&["destroy", "-auto-approve", "-input=false", "-target=metal_server_maintenance.other"]).await.succeeded();
+    fleet.command_line(&mut workspace);
+    workspace.metal(&["complete", "tests/over"]).await.succeeded();
+    workspace.refresh().await.succeeded();
+    for url in shared() {
+        let export = workspace.metal(&["store", "export"]).await.succeeded();
+        fleet.configure(&workspace, &over);
+        workspace.write("export.json", &export.stdout);
+        let file = workspace.folder().join("export.json").display().to_string();
+        workspace.set("METAL_COORDINATION_URL", &*url);
+        workspace.metal(&["store", "import", &file]).await.succeeded().says("2 machines");
+        workspace.metal(&["store", "import", &file]).await.failed().says("is not empty");
+        workspace.metal(&["show", "tests/over"]).await.succeeded().says("Completed").says("prepared");
+        // The state knows the store again, and what is over is over.
+        workspace.plan().await.is_empty();
+    }
+    workspace.destroy().await.succeeded();
+    workspace.write("nonsense.json", "{}");
+    let file = workspace.folder().join("nonsense.json").display().to_string();
+    workspace.metal(&["store", "import", &file]).await.failed().says("it is no export of a store");
+}
+
+/// Whoever may only read plans as well as anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reviewer_plans_with_the_right_to_read_only() {
+    let server = Postgres::start(&[]);
+    let database = server.database();
+    let (fleet, runner) = (Fleet::new(1).await, machine(Host::OpenTofu, &server.url("postgres", &database)));
+    fleet.configure(&runner, &maintenance("node1", "one", ""));
+    runner.apply().await.succeeded();
+    let guide = include_str!("../../docs/guides/many-runners.md");
+    let grants = guide.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    server.sql(&database, grants);
+    let reviewer = machine(Host::OpenTofu, &server.url("metal_reviewer", &database));
+    fleet.configure(&reviewer, &maintenance("node1", "two", ""));
+    reviewer.try_plan().await.succeeded().says("1 ahead: tests/one").is_silent_about("did not answer");
+    reviewer.metal(&["queue"]).await.succeeded().says("tests/one");
+    reviewer.apply().await.failed().says("does not let us").says("permission denied");
+    let runner_only = machine(Host::OpenTofu, &server.url("metal_runner", &database));
+    fleet.configure(&runner_only, &maintenance("node1", "one", ""));
+    runner_only.metal(&["store", "check"]).await.succeeded().says("1 held");
+    runner.destroy().await.succeeded();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_cannot_be_reached_or_used_is_named_without_its_password() {
+    let closed = crate::servers::server::free_port();
+    let workspace = machine(Host::OpenTofu, &format!("postgres://ci:hunter2@127.0.0.1:{closed}/metal"));
+    let fleet = Fleet::new(1).await;
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    let plan = workspace.try_plan().await.succeeded();
+    plan.says("did not answer").is_silent_about("hunter2");
+    let apply = workspace.apply().await.failed();
+    apply.says(&format!("postgres://127.0.0.1:{closed}/metal cannot be used")).is_silent_about("hunter2");
+    for url in ["postgres://ci:hunter2@127.0.0.1/metal?sslmod=require", "etcd://ci:hunter2@127.0.0.1/x?tsl=on"] {
+        let workspace = machine(Host::OpenTofu, url);
+        fleet.configure(&workspace, &maintenance("node1", "m", ""));
+        workspace.try_plan().await.failed().says("has the unknown parameter").is_silent_about("hunter2");
+    }
+    for (file, content) in workspace.everything_written() {
+        assert!(!content.windows(7).any(|window| window == b"hunter2"), "{} holds the password", file.display());
+    }
+}
