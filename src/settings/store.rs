@@ -66,11 +66,12 @@ pub async fn open_store(
         Ok(store) => Ok((store, embedded)),
         Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");
+            let of_store = Arc::clone(&clock);
             let opener = Box::new(move || {
-                let (place, clock) = (place.clone(), Arc::clone(&clock));
+                let (place, clock) = (place.clone(), Arc::clone(&of_store));
                 Box::pin(async move { place.open(clock).await }) as _
             });
-            Ok((Arc::new(LazyStore::new(address, opener)), embedded))
+            Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
         }
         Err(error) => Err(problem(error)),
     }

@@ -3,14 +3,23 @@
 //! A provider is configured before anything is read. A store that is locked or away at that moment must not fail the
 //! refresh of every resource: each request tries to open it again and says what is wrong.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use tokio::sync::{OnceCell, watch};
 
-use crate::maintenance::{
-    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
-    lock::AuditEvent,
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::AuditEvent,
+    },
 };
 
 use super::{Contents, Found, LockView, Store, StoreError, Transition};
@@ -19,11 +28,17 @@ use super::{Contents, Found, LockView, Store, StoreError, Transition};
 pub type Opener =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Store>, StoreError>> + Send>> + Send + Sync>;
 
+/// How long one that could not be opened is left alone.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// Opens another store when it is first needed, and again as long as that fails.
 pub struct LazyStore {
     address: String,
     open: Opener,
     opened: OnceCell<Arc<dyn Store>>,
+    clock: Arc<dyn Clock>,
+    /// Why it could not be opened, and when that was. Of the hundred resources of a refresh only the first waits for it.
+    failed: Mutex<Option<(StoreError, Duration)>>,
     /// What watches before the store is open: it never says anything, and who waits polls by time.
     silence: watch::Sender<u64>,
 }
@@ -35,14 +50,29 @@ impl fmt::Debug for LazyStore {
 }
 
 impl LazyStore {
-    /// A store at `address` that `open` opens.
+    /// A store at `address` that `open` opens, and could not open just now.
     #[must_use]
-    pub fn new(address: String, open: Opener) -> Self {
-        Self { address, open, opened: OnceCell::new(), silence: watch::channel(0).0 }
+    pub fn new(address: String, clock: Arc<dyn Clock>, open: Opener, failed: StoreError) -> Self {
+        let failed = Mutex::new(Some((failed, clock.monotonic())));
+        Self { address, open, opened: OnceCell::new(), clock, failed, silence: watch::channel(0).0 }
     }
 
     async fn get(&self) -> Result<&Arc<dyn Store>, StoreError> {
-        self.opened.get_or_try_init(|| (self.open)()).await
+        let open = || async {
+            let last = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some((error, at)) = last
+                && self.clock.monotonic().saturating_sub(at) < AGAIN_AFTER
+            {
+                return Err(error);
+            }
+            let opened = (self.open)().await;
+            if let Err(error) = &opened {
+                let failed = Some((error.clone(), self.clock.monotonic()));
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+            }
+            opened
+        };
+        self.opened.get_or_try_init(open).await
     }
 }
 

@@ -10,6 +10,7 @@ mod etcd;
 mod lazy;
 mod memory;
 mod optimistic;
+mod patience;
 mod postgres;
 mod sqlite;
 mod views;

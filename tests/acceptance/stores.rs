@@ -64,7 +64,8 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     workspace.apply().await.succeeded();
     fleet.configure(&workspace, &format!("{first}{other}"));
 
-    let fault = fleet.simulator.inject(Fault::hold(Phase::Before).on_system("node1").on_request("POST", "**Reset").times(1));
+    let fault =
+        fleet.simulator.inject(Fault::hold(Phase::Before).on_system("node1").on_request("POST", "**Reset").times(1));
     let run = workspace.start_apply();
     let query = HeldQuery { system: Some("node1".to_owned()), ..HeldQuery::default() };
     let held = eventually("the first change", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
@@ -74,7 +75,13 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     run.until_it_logs("waiting for the coordination store", Duration::from_secs(60)).await;
     let before = fleet.changes("node1");
     // Plans go on, with what is known.
-    let plan = workspace.start(&["plan", "-input=false", "-no-color", "-lock=false", "-target=metal_server_maintenance.other"]);
+    let plan = workspace.start(&[
+        "plan",
+        "-input=false",
+        "-no-color",
+        "-lock=false",
+        "-target=metal_server_maintenance.other",
+    ]);
     let plan = plan.wait(Duration::from_secs(60)).await.succeeded();
     plan.says("The coordination store did not answer").says("No changes");
     assert_eq!(fleet.changes("node1"), before, "nothing is done to the server while the store is away");
@@ -96,7 +103,10 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     workspace.apply().await.succeeded();
     let busy = workspace.metal(&["store", "export"]).await.failed();
     busy.says("is in use").says("tests/m (InMaintenance)");
-    workspace.run(&["destroy", "-auto-approve", "-input=false", "-target=metal_server_maintenance.other"]).await.succeeded();
+    workspace
+        .run(&["destroy", "-auto-approve", "-input=false", "-target=metal_server_maintenance.other"])
+        .await
+        .succeeded();
     fleet.command_line(&mut workspace);
     workspace.metal(&["complete", "tests/over"]).await.succeeded();
     workspace.refresh().await.succeeded();

@@ -114,7 +114,9 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     };
     apply(&runner_store, &key("k"), used).await.unwrap();
     finish(&runner_store, &key("k"), &uid, generation).await.unwrap();
-    assert!(apply(&approver, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given, "owner", now))).await.unwrap());
+    assert!(
+        apply(&approver, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given, "owner", now))).await.unwrap()
+    );
     apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await.unwrap();
     let unclaim = |lock: &mut ServerLock, _: &Leases, now| {
         let uid = lock.ownership.claim.as_ref().unwrap().uid.clone();
@@ -178,7 +180,10 @@ async fn what_is_out_of_order_is_found() {
     let store = open(&server.url("postgres", &database)).await.unwrap();
     hold(&store, &key("k"), &request("a", 1)).await;
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
-    server.sql(&database, "UPDATE metal.maintenances SET revision = 99; UPDATE metal.locks SET generation = 0, last_ticket = 0");
+    server.sql(
+        &database,
+        "UPDATE metal.maintenances SET revision = 99; UPDATE metal.locks SET generation = 0, last_ticket = 0",
+    );
     let wrong = store.contents().await.unwrap().violations().join("\n");
     for part in ["was written after k", "has generation 1, but k gave out 0", "has number 1, but k gave out 0"] {
         assert!(wrong.contains(part), "{wrong}");
@@ -205,7 +210,10 @@ async fn tls_is_used_as_the_url_says() {
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     fs::write(&certificate, other.cert.pem()).unwrap();
     let error = hasty(&trusted).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable { cause, .. } if cause.to_lowercase().contains("certificate")), "{error}");
+    assert!(
+        matches!(&error, StoreError::Unavailable { cause, .. } if cause.to_lowercase().contains("certificate")),
+        "{error}"
+    );
 }
 
 /// Holds by several tasks go on while something happens to the server.
@@ -295,7 +303,9 @@ async fn connections_that_are_cut_lose_no_change() {
     let server = Postgres::shared();
     let database = server.database();
     let url = server.url("postgres", &database);
-    let cut = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}' AND pid <> pg_backend_pid()");
+    let cut = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+    );
     let cutter = open(&url).await.unwrap();
     holds_go_on(&url, async {
         let mut changes = cutter.changes(&key("k"));

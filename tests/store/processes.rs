@@ -1,6 +1,11 @@
 //! Stores between real processes: this test binary starts itself again.
 
-use std::{env, process::Stdio, sync::Arc, time::{Duration, Instant}};
+use std::{
+    env,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use terraform_provider_metal::{

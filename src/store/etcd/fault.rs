@@ -1,6 +1,6 @@
 //! What etcd says, in the words of a store.
 
-use std::{error::Error as _, fmt::Display, sync::Arc, time::Duration};
+use std::{error::Error as _, fmt::Display, sync::Arc};
 
 use etcd_client::Error;
 
@@ -10,12 +10,11 @@ use crate::store::StoreError;
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     address: Arc<str>,
-    patience: Duration,
 }
 
 impl Faults {
-    pub(super) fn new(address: &str, patience: Duration) -> Self {
-        Self { address: address.into(), patience }
+    pub(super) fn new(address: &str) -> Self {
+        Self { address: address.into() }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -32,10 +31,6 @@ impl Faults {
 
     pub(super) fn forbidden(&self, cause: impl Into<String>) -> StoreError {
         StoreError::Forbidden { address: self.address.to_string(), cause: cause.into() }
-    }
-
-    pub(super) fn silent(&self) -> StoreError {
-        self.unavailable(format!("it did not answer within {:?}", self.patience))
     }
 
     pub(super) fn etcd(&self, error: &Error) -> StoreError {

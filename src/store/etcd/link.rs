@@ -1,6 +1,6 @@
 //! The connection to a cluster, and patience with it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Client, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse, WatchClient};
 use futures_util::future::BoxFuture;
@@ -8,12 +8,9 @@ use tokio::sync::OnceCell;
 
 use super::{fault::Faults, keys::Keys, url::Parsed};
 use crate::{
-    clock::{Clock, within},
-    store::StoreError,
+    clock::Clock,
+    store::{StoreError, patience::Patience},
 };
-
-/// The pauses between two attempts to reach a cluster that is away.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 
 /// How a cluster is reached.
 pub(super) struct Link {
@@ -22,7 +19,7 @@ pub(super) struct Link {
     pub(super) keys: Keys,
     pub(super) faults: Faults,
     pub(super) clock: Arc<dyn Clock>,
-    patience: Duration,
+    pub(super) patience: Patience,
 }
 
 impl std::fmt::Debug for Link {
@@ -32,7 +29,8 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(parsed: Parsed, faults: Faults, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(super) fn new(parsed: Parsed, faults: Faults, clock: Arc<dyn Clock>, limit: Duration) -> Self {
+        let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
         let keys = Keys::below(&parsed.prefix);
         Self { parsed, client: OnceCell::new(), keys, faults, clock, patience }
     }
@@ -72,35 +70,5 @@ impl Link {
     ) -> BoxFuture<'_, Result<GetResponse, StoreError>> {
         let key: Vec<u8> = key.into();
         Box::pin(async { self.kv().await?.get(key, Some(options)).await.map_err(|error| self.faults.etcd(&error)) })
-    }
-
-    /// One attempt that must not be repeated blindly, within the patience.
-    pub(super) async fn once<T>(
-        &self,
-        attempt: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        within(self.patience, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.faults.silent()))
-    }
-
-    /// Repeats an attempt that changes nothing, or the same each time, while the cluster is away: a new leader takes a
-    /// few seconds.
-    pub(super) async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, StoreError>> + Send,
-    {
-        let deadline = self.clock.monotonic() + self.patience;
-        let mut pause = PAUSE.0;
-        loop {
-            // One member that hangs must not take all the time.
-            let left = deadline.saturating_sub(self.clock.monotonic());
-            let result = within(left.min(self.patience / 2), Box::pin(attempt())).await;
-            match result.unwrap_or_else(|| Err(self.faults.silent())) {
-                Err(StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
-                    self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
-                }
-                other => return other,
-            }
-        }
     }
 }

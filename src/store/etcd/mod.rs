@@ -82,12 +82,12 @@ impl EtcdStore {
     /// the watch. `clock` measures waits only; what time it is say the servers.
     pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address, options.patience);
+        let faults = Faults::new(&parsed.address);
         let time =
             ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
-        let id = link.patiently(|| known(&link)).await?;
-        link.patiently(|| time.now()).await?;
+        let id = link.patience.repeat(|| known(&link)).await?;
+        link.patience.repeat(|| time.now()).await?;
         Ok(Self {
             id,
             time,
@@ -194,14 +194,14 @@ async fn known(link: &Link) -> Result<String, StoreError> {
 #[async_trait]
 impl Conditional for EtcdStore {
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
-        self.link.patiently(|| self.load_once(key, known.clone())).await
+        self.link.patience.repeat(|| self.load_once(key, known.clone())).await
     }
 
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
         let faults = &self.link.faults;
         let now = self.time.now().await?;
         let (transaction, names) = commit::transaction(&self.link.keys, change, now, faults)?;
-        let reply = self.link.once(self.link.txn(transaction)).await?;
+        let reply = self.link.patience.once(self.link.txn(transaction)).await?;
         if reply.succeeded() {
             let revision = reply.header().map(etcd_client::ResponseHeader::revision);
             return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
@@ -250,7 +250,8 @@ impl Store for EtcdStore {
 
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let now = self.time.now().await?;
                 let reads = rows::all_reads(&self.link.keys);
                 let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
@@ -267,7 +268,8 @@ impl Store for EtcdStore {
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 if let Some(found) = self.follow(&self.link.keys.name(id)).await? {
                     return Ok(Some(found));
                 }
@@ -282,14 +284,15 @@ impl Store for EtcdStore {
     }
 
     async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
-        self.link.patiently(|| async { self.follow(&self.link.keys.uid(uid)).await }).await
+        self.link.patience.repeat(|| async { self.follow(&self.link.keys.uid(uid)).await }).await
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
         // Seconds is what etcd counts in; more than asked is safe, the process itself stops earlier.
         let seconds = i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let until = lease_end(self.time.now().await?, ttl);
                 let until = text(&runner.id.0, &until, &self.link.faults)?;
                 let granted = self.link.leases().await?.grant(seconds, None).await;
@@ -308,7 +311,8 @@ impl Store for EtcdStore {
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let now = self.time.now().await?;
                 let Some(pair) = self.get(self.link.keys.seen(runner)).await? else { return Ok(()) };
                 let until: Timestamp = json(&pair, &self.link.faults)?;
@@ -325,7 +329,8 @@ impl Store for EtcdStore {
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let found = self.get(self.link.keys.bound(server)).await?;
                 found.map(|pair| json(&pair, &self.link.faults)).transpose()
             })
@@ -337,7 +342,8 @@ impl Store for EtcdStore {
         let value = text(server, key, &self.link.faults)?;
         let bound = self
             .link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let put = TxnOp::put(place.clone(), value.clone(), None::<PutOptions>);
                 if rebind {
                     self.link.txn(Txn::new().and_then([put])).await?;
@@ -362,7 +368,8 @@ impl Store for EtcdStore {
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let found = self
             .link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 // Each key has at least one line.
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
                 let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
@@ -386,7 +393,7 @@ impl Store for EtcdStore {
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         let before = forgotten_before(self.time.now().await?, keep);
-        self.link.once(whole::prune(self, before, most)).await
+        self.link.patience.once(whole::prune(self, before, most)).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

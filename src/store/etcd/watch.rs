@@ -79,16 +79,17 @@ pub(super) async fn run(watch: Weak<Watch>) {
 /// Begins right after what a look has found.
 async fn open(watch: &Watch) -> Result<WatchStream, StoreError> {
     let link = &watch.link;
-    link.once(async {
-        let revision = look(watch).await?;
-        let fault = |error: etcd_client::Error| link.faults.etcd(&error);
-        let from = || WatchOptions::new().with_prefix().with_start_revision(revision + 1);
-        let mut client = link.watches().await?;
-        let mut stream = client.watch(link.keys.all("lock"), Some(from())).await.map_err(fault)?;
-        stream.watch(link.keys.all("approvals"), Some(from())).await.map_err(fault)?;
-        Ok(stream)
-    })
-    .await
+    link.patience
+        .once(async {
+            let revision = look(watch).await?;
+            let fault = |error: etcd_client::Error| link.faults.etcd(&error);
+            let from = || WatchOptions::new().with_prefix().with_start_revision(revision + 1);
+            let mut client = link.watches().await?;
+            let mut stream = client.watch(link.keys.all("lock"), Some(from())).await.map_err(fault)?;
+            stream.watch(link.keys.all("approvals"), Some(from())).await.map_err(fault)?;
+            Ok(stream)
+        })
+        .await
 }
 
 /// Tells the watchers. `false` when the stream is of no use any more.

@@ -168,13 +168,13 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
         let unless_there = some.iter().map(|(key, _)| Compare::create_revision(key.clone(), CompareOp::Equal, 0));
         let puts = some.iter().map(|(key, value)| TxnOp::put(key.clone(), value.clone(), None::<PutOptions>));
         let txn = Txn::new().when(unless_there.collect::<Vec<_>>()).and_then(puts.collect::<Vec<_>>());
-        if !link.once(link.txn(txn)).await?.succeeded() {
+        if !link.patience.once(link.txn(txn)).await?.succeeded() {
             return Err(StoreError::InUse { address: faults.address().to_owned() });
         }
     }
     let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };
     let put = TxnOp::put(keys.meta(), text("meta", &meta, faults)?, None::<PutOptions>);
-    link.once(link.txn(Txn::new().and_then([put]))).await?;
+    link.patience.once(link.txn(Txn::new().and_then([put]))).await?;
     Ok(())
 }
 

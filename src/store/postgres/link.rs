@@ -1,7 +1,6 @@
 //! Connections: where they come from, and what happens to one that something went wrong on.
 
 use std::{
-    future::Future,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
@@ -16,7 +15,7 @@ use sqlx::{
 use super::fault::Faults;
 use crate::{
     clock::{Clock, within},
-    store::StoreError,
+    store::{StoreError, patience::Patience},
 };
 
 /// How many connections a process has at most, beside the one that listens: hundreds of processes share a server that
@@ -29,16 +28,14 @@ const IDLE: Duration = Duration::from_secs(15);
 /// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The pauses between two attempts to reach a server that is away.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
 /// How a database is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) pool: PgPool,
     pub(super) faults: Faults,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) patience: Duration,
+    pub(super) patience: Patience,
+    pub(super) limit: Duration,
     /// Behind a transaction pooler: nothing of a session lasts longer than a transaction.
     pub(super) pooled: bool,
 }
@@ -48,9 +45,10 @@ impl Link {
         options: PgConnectOptions,
         faults: Faults,
         clock: Arc<dyn Clock>,
-        patience: Duration,
+        limit: Duration,
         pooled: bool,
     ) -> Self {
+        let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
         let options = options.disable_statement_logging();
         let options = if pooled {
             // Neither prepared statements nor start-up parameters pass one.
@@ -62,11 +60,11 @@ impl Link {
             .min_connections(0)
             .max_connections(CONNECTIONS)
             .idle_timeout(IDLE)
-            .acquire_timeout(patience)
+            .acquire_timeout(limit)
             // It would cost a round trip each time; one that broke is noticed by its use.
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Self { pool, faults, clock, patience, pooled }
+        Self { pool, faults, clock, patience, limit, pooled }
     }
 
     /// A connection for one statement, or for one transaction behind a pooler.
@@ -83,35 +81,6 @@ impl Link {
     /// Closes what is open; not longer than somebody who ends a program wants to wait.
     pub(super) async fn close(&self) {
         let _ = within(GOODBYE, self.pool.close()).await;
-    }
-
-    /// One attempt that must not be repeated blindly, within the patience.
-    pub(super) async fn once<T>(
-        &self,
-        attempt: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        within(self.patience, attempt).await.unwrap_or_else(|| Err(self.faults.silent()))
-    }
-
-    /// Repeats an attempt that changes nothing, or the same each time, while the server is away: a fail-over takes a
-    /// few seconds.
-    pub(super) async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, StoreError>> + Send,
-    {
-        let deadline = self.clock.monotonic() + self.patience;
-        let mut pause = PAUSE.0;
-        loop {
-            let left = deadline.saturating_sub(self.clock.monotonic());
-            let result = within(left, attempt()).await.unwrap_or_else(|| Err(self.faults.silent()));
-            match result {
-                Err(StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
-                    self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
-                }
-                other => return other,
-            }
-        }
     }
 }
 

@@ -64,7 +64,8 @@ impl PostgresStore {
         let notifications = parsed.notifications;
         let link = Link::new(parsed.connect, faults, clock, options.patience, !notifications);
         let id = link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let connection = link.pool.acquire().await;
                 let mut connection = connection.map_err(|error| link.faults.sqlx(&error))?;
                 schema::open(&mut connection, &link.faults).await
@@ -103,7 +104,8 @@ impl PostgresStore {
         R: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin,
     {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let mut query = sqlx::query_as(query).bind(first);
                 if let Some(second) = second {
@@ -127,7 +129,8 @@ impl PostgresStore {
 impl Conditional for PostgresStore {
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let loaded = rows::load(&mut session, key, known.clone(), &self.link).await?;
                 session.end().await?;
@@ -142,6 +145,7 @@ impl Conditional for PostgresStore {
             if self.watch.notifications { watch::message(key, change.before.revision + 1) } else { String::new() };
         let committed = self
             .link
+            .patience
             .once(async {
                 let mut session = self.link.session().await?;
                 let committed = rows::commit(&mut session, change, &channel, &self.link).await?;
@@ -186,7 +190,8 @@ impl Store for PostgresStore {
 
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let views = rows::load_all(&mut session, &self.link).await?;
                 session.end().await?;
@@ -266,7 +271,8 @@ impl Store for PostgresStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut rows: Vec<(String,)> = self
             .link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let query = sqlx::query_as(
                     "SELECT body FROM metal.audit WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3",
@@ -290,7 +296,7 @@ impl Store for PostgresStore {
     }
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
-        self.link.once(whole::prune(self, keep, most)).await
+        self.link.patience.once(whole::prune(self, keep, most)).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
@@ -321,7 +327,8 @@ impl PostgresStore {
         more: Option<(i64, String)>,
     ) -> Result<(), StoreError> {
         self.link
-            .patiently(|| async {
+            .patience
+            .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let mut query = sqlx::query(query).bind(escaped(&runner.0).into_owned()).persistent(!self.link.pooled);
                 if let Some((ttl, text)) = &more {

@@ -79,7 +79,7 @@ impl Drop for Ear {
 impl Ear {
     fn open(watch: &Watch) -> Self {
         let (tell, heard) = mpsc::channel(1024);
-        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.patience);
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.limit);
         let pool = pool.connect_lazy_with((*watch.link.pool.connect_options()).clone());
         let clock = Arc::clone(&watch.link.clock);
         let task = tokio::spawn(async move {
@@ -163,6 +163,7 @@ async fn look(watch: &Watch) -> Result<(), StoreError> {
     let keys: Vec<String> = watch.watchers.keys().iter().map(|key| escaped(&key.0).into_owned()).collect();
     let moved: Vec<(String, i64)> = watch
         .link
+        .patience
         .once(async {
             let mut session = watch.link.session().await?;
             let query = sqlx::query_as("SELECT lock_key, revision FROM metal.locks WHERE lock_key = ANY ($1)");
