@@ -21,6 +21,7 @@ use crate::{
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
 pub use input::{Input, RedfishInput, ServerInput};
+pub use store::open as open_store;
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";

@@ -13,7 +13,7 @@ use super::{Environment, SettingsError};
 ///
 /// A store that cannot be reached now is opened again by each request: the refresh of other resources must not fail
 /// with it. One that can never be used is an error at once.
-pub(super) async fn open(
+pub async fn open(
     url: Option<&str>,
     env: &Environment,
     clock: Arc<dyn Clock>,
