@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bmc_simulator::{Behaviour, JournalMode, Simulator, SimulatorConfig};
+use bmc_simulator::{Behaviour, Fault, HeldQuery, JournalMode, Phase, Simulator, SimulatorConfig};
 use secrecy::ExposeSecret as _;
 use terraform_provider_metal::{
     clock::SystemClock,
@@ -93,6 +93,7 @@ impl fmt::Display for Tally {
 }
 
 struct Supervisor {
+    simulator: Simulator,
     chance: Rng,
     lease: Duration,
     processes: BTreeMap<u64, Process>,
@@ -175,6 +176,7 @@ impl Supervisor {
         let mut gremlins = of_store(url);
         gremlins.push(Box::new(LostReplies(simulator.clone())));
         Self {
+            simulator: simulator.clone(),
             chance: Rng::new(sizes.seed),
             lease: sizes.lease,
             processes: BTreeMap::new(),
@@ -390,36 +392,60 @@ impl Supervisor {
 
     /// Something goes wrong.
     async fn strike(&mut self) {
-        let busy: Vec<u64> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.order.is_some() && !process.killed)
-            .map(|(number, _)| *number)
-            .collect();
-        let Some(&victim) = self.chance.pick(&busy) else { return };
+        let busy = |process: &Process| process.order.is_some() && !process.killed;
+        let all: Vec<u64> = self.processes.iter().filter(|(_, process)| busy(process)).map(|(by, _)| *by).collect();
         let stopped = self.processes.values().filter(|process| process.stopped.is_some()).count();
-        match self.chance.below(100) {
-            0..40 => {
-                self.tally.kills += 1;
-                self.processes.get_mut(&victim).unwrap().kill();
-            }
-            40..80 if stopped <= busy.len() / 3 && self.processes[&victim].stopped.is_none() => self.stop(victim).await,
-            80.. => {
-                self.tally.strikes += 1;
-                let which = self.chance.below(self.gremlins.len());
-                self.gremlins[which].strike(&mut self.chance).await;
-            }
-            _ => {}
+        let kind = self.chance.below(100);
+        if kind >= 80 {
+            self.tally.strikes += 1;
+            let which = self.chance.below(self.gremlins.len());
+            self.gremlins[which].strike(&mut self.chance).await;
+            return;
         }
+        // Most processes wait for their turn; those that have a server are where it hurts.
+        let holders = self.holders().await;
+        let holding = self.chance.percent(70) && !holders.is_empty();
+        let victim = if holding { self.chance.pick(&holders) } else { self.chance.pick(&all) };
+        let Some(&victim) = victim else { return };
+        if kind < 30 {
+            self.tally.kills += 1;
+            self.processes.get_mut(&victim).unwrap().kill();
+        } else if stopped <= all.len() / 3 && self.processes[&victim].stopped.is_none() {
+            let ambush = if holding && self.chance.percent(60) { self.ambush(victim).await } else { None };
+            self.stop(victim).await;
+            if let Some(fault) = ambush {
+                let _ = self.simulator.remove_fault(fault);
+                self.simulator.release_all();
+            }
+        }
+    }
+
+    /// The processes that have the right to act on a server now, by the store.
+    async fn holders(&self) -> Vec<u64> {
+        let views = self.store.view_all().await.unwrap_or_default();
+        let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
+        let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
+        let holds = |process: &Process| process.order.is_some() && !process.killed && pids.contains(&process.pid);
+        self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
+    }
+
+    /// Waits a moment until a process is in the middle of asking its machine something, and lets the machine keep the
+    /// answer: where a change follows a look, the worst moment to be stopped.
+    async fn ambush(&self, victim: u64) -> Option<u64> {
+        let system = self.processes[&victim].order.as_ref()?.server.clone();
+        let fault = Fault::hold(Phase::Before).on_system(&system).on_request("GET", "*/Systems/1").times(1);
+        let fault = self.simulator.inject(fault);
+        let held = HeldQuery { system: Some(system), ..HeldQuery::default() };
+        let _ = self.simulator.wait_held(&held, Duration::from_millis(300)).await;
+        Some(fault)
     }
 
     /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that
     /// it is in the middle of it.
     async fn stop(&mut self, victim: u64) {
         self.tally.stops += 1;
-        let longest = self.lease * 2;
-        let time = if self.chance.percent(80) {
-            self.chance.between(self.lease * 11 / 10, longest)
+        let time = if self.chance.percent(85) {
+            self.chance.between(self.lease * 13 / 10, self.lease * 5 / 2)
         } else {
             self.chance.between(Duration::from_millis(10), self.lease)
         };
@@ -427,11 +453,10 @@ impl Supervisor {
         process.stop(Instant::now() + time).await;
         let (pid, order) = (process.pid, process.order.clone().unwrap());
         let hold = &self.holds[&order.number];
-        let Some(uid) = hold.uid.clone().filter(|_| hold.attempt == order.attempt && hold.over.is_none()) else {
-            return;
-        };
+        let in_force = hold.attempt == order.attempt && hold.over.is_none();
+        let Some(uid) = hold.uid.clone().filter(|_| in_force) else { return };
         // Only whoever has the right to act now can lose it. One that stands before the moment when it takes the right
-        // takes it when it goes on, and it is later than the other attempt then, whatever its number.
+        // takes it when it goes on, and is later than the other attempt then, whatever its number.
         let Ok(Some(Found::Active(record))) = self.store.find_uid(&uid).await else { return };
         if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
             self.tally.replaced += 1;
