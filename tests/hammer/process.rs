@@ -19,6 +19,8 @@ pub enum Event {
     Said(u64, String, String),
     /// Its output ended.
     Gone(u64),
+    /// It is stopped, and another one has begun to change the machine in its place.
+    Overtaken(u64),
 }
 
 /// A process and what it works on.

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use bmc_simulator::{Behaviour, Fault, HeldQuery, JournalMode, Phase, Simulator, SimulatorConfig};
+use bmc_simulator::{
+    Behaviour, Fault, HeldQuery, JournalEntry, JournalMode, JournalQuery, Phase, Simulator, SimulatorConfig,
+};
 use secrecy::ExposeSecret as _;
 use terraform_provider_metal::{
     clock::SystemClock,
@@ -58,6 +60,8 @@ pub struct Tally {
     pub stops: usize,
     /// Attempts that were begun while an earlier one was stopped.
     pub replaced: usize,
+    /// Those that went on in the middle of what the later attempt did.
+    pub overtaken: usize,
     /// Attempts after the first, for whatever reason.
     pub retries: usize,
     /// Strikes at what stands between.
@@ -77,12 +81,13 @@ impl fmt::Display for Tally {
         }
         write!(
             f,
-            "holds done {}, kills {}, stops {} ({} replaced meanwhile), retries {}, strikes {}, mutations {}, hand-overs {}, \
+            "holds done {}, kills {}, stops {} ({} replaced, {} overtaken), retries {}, strikes {}, mutations {}, hand-overs {}, \
              seconds {:.1}",
             self.done,
             self.kills,
             self.stops,
             self.replaced,
+            self.overtaken,
             self.retries,
             self.strikes,
             self.mutations,
@@ -105,12 +110,22 @@ struct Supervisor {
     events: UnboundedSender<Event>,
     started: u64,
     tally: Tally,
-    /// Processes that ended in a way that nobody meant.
+    /// See [`Outcome`].
     problems: Vec<String>,
 }
 
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// For the checker.
+    pub course: Course,
+    pub tally: Tally,
+    /// What went wrong beside the rules: processes that ended in a way that nobody meant, holds that did not end.
+    pub problems: Vec<String>,
+}
+
 /// A whole run.
-pub async fn run(sizes: &Sizes) -> (Course, Tally) {
+pub async fn run(sizes: &Sizes) -> Outcome {
     let began = Instant::now();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let millis = Duration::from_millis;
@@ -136,10 +151,11 @@ pub async fn run(sizes: &Sizes) -> (Course, Tally) {
 
     supervisor.hammer(&mut heard, sizes).await;
     supervisor.calm().await;
-    let finished = timeout(PATIENCE, supervisor.finish(&mut heard)).await.is_ok();
-    assert!(finished, "HAMMER_SEED={}: not over in time: {}", sizes.seed, supervisor.unfinished().await);
+    if timeout(PATIENCE, supervisor.finish(&mut heard)).await.is_err() {
+        let unfinished = format!("not over in time: {}", supervisor.unfinished().await);
+        supervisor.problems.push(unfinished);
+    }
     supervisor.store.close().await;
-    assert_eq!(supervisor.problems, [""; 0], "HAMMER_SEED={}", sizes.seed);
     let at_rest = || (journal::states(&simulator) == start).then_some(());
     // Whether it is so is the checker's business.
     let _ = simulator.wait_until("machines at rest", Duration::from_secs(5), at_rest).await;
@@ -147,11 +163,12 @@ pub async fn run(sizes: &Sizes) -> (Course, Tally) {
     let asked = supervisor.holds.iter().map(|(number, hold)| (format!("hold-{number}"), hold.server.clone())).collect();
     let course = Course { asked, start, end: journal::states(&simulator), lines: journal::lines(&simulator) };
     simulator.stop().await;
+    drop(supervisor.processes);
     let mut tally = supervisor.tally;
     tally.mutations = course.lines.len();
     tally.hand_overs = hand_overs(&course);
     tally.seconds = began.elapsed().as_secs_f64();
-    (course, tally)
+    Outcome { course, tally, problems: supervisor.problems }
 }
 
 /// How often a machine went from one hold to another.
@@ -334,6 +351,7 @@ impl Supervisor {
             event = heard.recv() => match event.unwrap() {
                 Event::Said(by, word, rest) => self.said(by, &word, &rest),
                 Event::Gone(by) => self.gone(by).await,
+                Event::Overtaken(by) => self.overtaken(by),
             },
             () = sleep_until(until) => {}
         }
@@ -407,11 +425,11 @@ impl Supervisor {
         let holding = self.chance.percent(70) && !holders.is_empty();
         let victim = if holding { self.chance.pick(&holders) } else { self.chance.pick(&all) };
         let Some(&victim) = victim else { return };
-        if kind < 30 {
+        if kind < 25 {
             self.tally.kills += 1;
             self.processes.get_mut(&victim).unwrap().kill();
         } else if stopped <= all.len() / 3 && self.processes[&victim].stopped.is_none() {
-            let ambush = if holding && self.chance.percent(60) { self.ambush(victim).await } else { None };
+            let ambush = if holding && self.chance.percent(70) { self.ambush(victim).await } else { None };
             self.stop(victim).await;
             if let Some(fault) = ambush {
                 let _ = self.simulator.remove_fault(fault);
@@ -425,7 +443,8 @@ impl Supervisor {
         let views = self.store.view_all().await.unwrap_or_default();
         let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
         let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
-        let holds = |process: &Process| process.order.is_some() && !process.killed && pids.contains(&process.pid);
+        let works = |process: &Process| process.order.is_some() && !process.killed && process.stopped.is_none();
+        let holds = |process: &Process| works(process) && pids.contains(&process.pid);
         self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
     }
 
@@ -461,6 +480,35 @@ impl Supervisor {
         if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
             self.tally.replaced += 1;
             self.begin_again(order.number).await;
+            if self.chance.percent(70) {
+                self.await_overtaking(victim, &order);
+            }
+        }
+    }
+
+    /// Tells when another attempt at the same hold changes the machine: then the one that is stopped goes on, right into
+    /// the other one's work.
+    fn await_overtaking(&mut self, victim: u64, order: &Order) {
+        self.processes.get_mut(&victim).unwrap().stopped = Some(Instant::now() + self.lease * 5);
+        let (simulator, events) = (self.simulator.clone(), self.events.clone());
+        let (any, own) = (format!("{}.", order.hold()), order.account());
+        let since = JournalQuery::system(&order.server).since(simulator.sequence());
+        let theirs =
+            move |line: &JournalEntry| line.account.as_ref().is_some_and(|by| by.starts_with(&any) && *by != own);
+        let longest = self.lease * 5;
+        tokio::spawn(async move {
+            let look = || simulator.journal(&since).iter().any(&theirs).then_some(());
+            if simulator.wait_until("another attempt", longest, look).await.is_ok() {
+                let _ = events.send(Event::Overtaken(victim));
+            }
+        });
+    }
+
+    fn overtaken(&mut self, by: u64) {
+        let pause = Duration::from_millis(self.chance.below(120) as u64);
+        if let Some(process) = self.processes.get_mut(&by).filter(|process| process.stopped.is_some()) {
+            self.tally.overtaken += 1;
+            process.stopped = Some(Instant::now() + pause);
         }
     }
 

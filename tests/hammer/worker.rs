@@ -93,6 +93,11 @@ impl Order {
         format!("hold-{}", self.number)
     }
 
+    /// Who does it, for the BMC.
+    pub fn account(&self) -> String {
+        format!("{}.{}", self.hold(), self.attempt)
+    }
+
     fn id(&self) -> MaintenanceId {
         MaintenanceId::new(NAMESPACE, &self.hold()).unwrap()
     }
@@ -166,7 +171,7 @@ pub async fn work() {
 impl Worker {
     /// An engine that says on every call to a BMC whose it is. As `settings::build` makes it, except for the numbers.
     async fn engine(&self, order: &Order) -> Result<Engine, String> {
-        let account = format!("{}.{}", order.hold(), order.attempt);
+        let account = order.account();
         let server = |(name, endpoint): (&String, &url::Url)| {
             let settings = ServerSettings {
                 endpoint: endpoint.clone(),
