@@ -18,7 +18,9 @@ mod journal;
 mod process;
 mod samples;
 mod sizes;
+mod strikes;
 mod supervisor;
+mod tally;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -2,25 +2,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
 
-use bmc_simulator::{
-    Behaviour, Fault, HeldQuery, JournalEntry, JournalMode, JournalQuery, Phase, Simulator, SimulatorConfig,
-};
+use bmc_simulator::{Behaviour, JournalMode, Simulator, SimulatorConfig, SystemUuid};
 use secrecy::ExposeSecret as _;
 use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::ids::Uid,
     settings::{Environment, open_store},
-    store::{Found, Store},
+    store::Store,
 };
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::{Instant, sleep_until, timeout},
 };
+use uuid::Uuid;
 
 use crate::{
     chaos::{Gremlin, LostReplies, Rng, of_store},
@@ -28,6 +26,7 @@ use crate::{
     journal,
     process::{Event, Process},
     sizes::Sizes,
+    tally::{Tally, hand_overs, shortened},
     worker::{self, From, Order},
 };
 
@@ -36,80 +35,36 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A hold that was asked for.
 #[derive(Debug)]
-struct Hold {
-    server: String,
+pub struct Hold {
+    pub server: String,
     /// The attempt in force.
-    attempt: u64,
+    pub attempt: u64,
     /// Its record, as soon as somebody said it.
-    uid: Option<Uid>,
+    pub uid: Option<Uid>,
     /// Whether an attempt was told to give the server back.
     releasing: bool,
     /// How it ended.
-    over: Option<String>,
+    pub over: Option<String>,
     /// The processes that work on it, also those that were replaced.
     by: BTreeSet<u64>,
     /// When the next attempt begins.
     retry_at: Option<Instant>,
 }
 
-/// What happened, in numbers.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub done: usize,
-    pub kills: usize,
-    pub stops: usize,
-    /// Attempts that were begun while an earlier one was stopped.
-    pub replaced: usize,
-    /// Those that went on in the middle of what the later attempt did.
-    pub overtaken: usize,
-    /// Attempts after the first, for whatever reason.
-    pub retries: usize,
-    /// Strikes at what stands between.
-    pub strikes: usize,
-    pub mutations: usize,
-    /// Machines that went from one hold to the next.
-    pub hand_overs: usize,
-    pub seconds: f64,
-    /// How holds ended and why attempts did not go on.
-    pub said: BTreeMap<String, usize>,
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (said, times) in &self.said {
-            writeln!(f, "{times:>6} × {said}")?;
-        }
-        write!(
-            f,
-            "holds done {}, kills {}, stops {} ({} replaced, {} overtaken), retries {}, strikes {}, mutations {}, hand-overs {}, \
-             seconds {:.1}",
-            self.done,
-            self.kills,
-            self.stops,
-            self.replaced,
-            self.overtaken,
-            self.retries,
-            self.strikes,
-            self.mutations,
-            self.hand_overs,
-            self.seconds
-        )
-    }
-}
-
-struct Supervisor {
-    simulator: Simulator,
-    chance: Rng,
-    lease: Duration,
-    processes: BTreeMap<u64, Process>,
+/// Everything that a run needs to know while it runs.
+pub struct Supervisor {
+    pub simulator: Simulator,
+    pub chance: Rng,
+    pub lease: Duration,
+    pub processes: BTreeMap<u64, Process>,
     settings: Vec<(&'static str, String)>,
     servers: Vec<String>,
-    holds: BTreeMap<u64, Hold>,
-    store: Arc<dyn Store>,
-    gremlins: Vec<Box<dyn Gremlin>>,
-    events: UnboundedSender<Event>,
+    pub holds: BTreeMap<u64, Hold>,
+    pub store: Arc<dyn Store>,
+    pub gremlins: Vec<Box<dyn Gremlin>>,
+    pub events: UnboundedSender<Event>,
     started: u64,
-    tally: Tally,
+    pub tally: Tally,
     /// See [`Outcome`].
     problems: Vec<String>,
 }
@@ -136,11 +91,13 @@ pub async fn run(sizes: &Sizes) -> Outcome {
         boot: millis(5),
         ..Behaviour::instant()
     };
-    let config = SimulatorConfig {
+    let mut config = SimulatorConfig {
         any_account: true,
         journal: JournalMode::KeepChanges(usize::MAX),
         ..SimulatorConfig::with_systems(sizes.servers).without_tls().with_behaviour(behaviour)
     };
+    // Machines of their own, for a store that has seen other runs.
+    config.systems.iter_mut().for_each(|system| system.uuid = Some(SystemUuid::Real(Uuid::new_v4())));
     let simulator = Simulator::start(config).await.unwrap();
     let start = journal::states(&simulator);
     let folder = tempfile::tempdir().unwrap();
@@ -171,19 +128,6 @@ pub async fn run(sizes: &Sizes) -> Outcome {
     Outcome { course, tally, problems: supervisor.problems }
 }
 
-/// How often a machine went from one hold to another.
-fn hand_overs(course: &Course) -> usize {
-    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
-    course
-        .lines
-        .iter()
-        .filter(|line| {
-            let hold = line.account.split('.').next().unwrap_or_default();
-            last.insert(&line.system, hold).is_some_and(|before| before != hold)
-        })
-        .count()
-}
-
 impl Supervisor {
     async fn new(sizes: &Sizes, simulator: &Simulator, url: &str, events: UnboundedSender<Event>) -> Self {
         let servers = simulator.systems();
@@ -199,6 +143,7 @@ impl Supervisor {
             processes: BTreeMap::new(),
             settings: vec![
                 (worker::URL, url.to_owned()),
+                (worker::RUN, format!("hammer-{}", &Uuid::new_v4().simple().to_string()[..12])),
                 (worker::SERVERS, addresses.join(" ")),
                 (worker::PASSWORD, simulator.credentials().password.expose_secret().to_owned()),
                 (worker::LEASE, sizes.lease.as_millis().to_string()),
@@ -304,7 +249,7 @@ impl Supervisor {
 
     /// An attempt after the first. An earlier one may live only where the record is known: whoever asks by name may make
     /// a new one.
-    async fn begin_again(&mut self, number: u64) {
+    pub async fn begin_again(&mut self, number: u64) {
         self.tally.retries += 1;
         let hold = &self.holds[&number];
         let from = match (&hold.uid, hold.by.is_empty()) {
@@ -408,110 +353,6 @@ impl Supervisor {
         self.problems.extend(process.end().await);
     }
 
-    /// Something goes wrong.
-    async fn strike(&mut self) {
-        let busy = |process: &Process| process.order.is_some() && !process.killed;
-        let all: Vec<u64> = self.processes.iter().filter(|(_, process)| busy(process)).map(|(by, _)| *by).collect();
-        let stopped = self.processes.values().filter(|process| process.stopped.is_some()).count();
-        let kind = self.chance.below(100);
-        if kind >= 80 {
-            self.tally.strikes += 1;
-            let which = self.chance.below(self.gremlins.len());
-            self.gremlins[which].strike(&mut self.chance).await;
-            return;
-        }
-        // Most processes wait for their turn; those that have a server are where it hurts.
-        let holders = self.holders().await;
-        let holding = self.chance.percent(70) && !holders.is_empty();
-        let victim = if holding { self.chance.pick(&holders) } else { self.chance.pick(&all) };
-        let Some(&victim) = victim else { return };
-        if kind < 25 {
-            self.tally.kills += 1;
-            self.processes.get_mut(&victim).unwrap().kill();
-        } else if stopped <= all.len() / 3 && self.processes[&victim].stopped.is_none() {
-            let ambush = if holding && self.chance.percent(70) { self.ambush(victim).await } else { None };
-            self.stop(victim).await;
-            if let Some(fault) = ambush {
-                let _ = self.simulator.remove_fault(fault);
-                self.simulator.release_all();
-            }
-        }
-    }
-
-    /// The processes that have the right to act on a server now, by the store.
-    async fn holders(&self) -> Vec<u64> {
-        let views = self.store.view_all().await.unwrap_or_default();
-        let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
-        let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
-        let works = |process: &Process| process.order.is_some() && !process.killed && process.stopped.is_none();
-        let holds = |process: &Process| works(process) && pids.contains(&process.pid);
-        self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
-    }
-
-    /// Waits a moment until a process is in the middle of asking its machine something, and lets the machine keep the
-    /// answer: where a change follows a look, the worst moment to be stopped.
-    async fn ambush(&self, victim: u64) -> Option<u64> {
-        let system = self.processes[&victim].order.as_ref()?.server.clone();
-        let fault = Fault::hold(Phase::Before).on_system(&system).on_request("GET", "*/Systems/1").times(1);
-        let fault = self.simulator.inject(fault);
-        let held = HeldQuery { system: Some(system), ..HeldQuery::default() };
-        let _ = self.simulator.wait_held(&held, Duration::from_millis(300)).await;
-        Some(fault)
-    }
-
-    /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that
-    /// it is in the middle of it.
-    async fn stop(&mut self, victim: u64) {
-        self.tally.stops += 1;
-        let time = if self.chance.percent(85) {
-            self.chance.between(self.lease * 13 / 10, self.lease * 5 / 2)
-        } else {
-            self.chance.between(Duration::from_millis(10), self.lease)
-        };
-        let process = self.processes.get_mut(&victim).unwrap();
-        process.stop(Instant::now() + time).await;
-        let (pid, order) = (process.pid, process.order.clone().unwrap());
-        let hold = &self.holds[&order.number];
-        let in_force = hold.attempt == order.attempt && hold.over.is_none();
-        let Some(uid) = hold.uid.clone().filter(|_| in_force) else { return };
-        // Only whoever has the right to act now can lose it. One that stands before the moment when it takes the right
-        // takes it when it goes on, and is later than the other attempt then, whatever its number.
-        let Ok(Some(Found::Active(record))) = self.store.find_uid(&uid).await else { return };
-        if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
-            self.tally.replaced += 1;
-            self.begin_again(order.number).await;
-            if self.chance.percent(70) {
-                self.await_overtaking(victim, &order);
-            }
-        }
-    }
-
-    /// Tells when another attempt at the same hold changes the machine: then the one that is stopped goes on, right into
-    /// the other one's work.
-    fn await_overtaking(&mut self, victim: u64, order: &Order) {
-        self.processes.get_mut(&victim).unwrap().stopped = Some(Instant::now() + self.lease * 5);
-        let (simulator, events) = (self.simulator.clone(), self.events.clone());
-        let (any, own) = (format!("{}.", order.hold()), order.account());
-        let since = JournalQuery::system(&order.server).since(simulator.sequence());
-        let theirs =
-            move |line: &JournalEntry| line.account.as_ref().is_some_and(|by| by.starts_with(&any) && *by != own);
-        let longest = self.lease * 5;
-        tokio::spawn(async move {
-            let look = || simulator.journal(&since).iter().any(&theirs).then_some(());
-            if simulator.wait_until("another attempt", longest, look).await.is_ok() {
-                let _ = events.send(Event::Overtaken(victim));
-            }
-        });
-    }
-
-    fn overtaken(&mut self, by: u64) {
-        let pause = Duration::from_millis(self.chance.below(120) as u64);
-        if let Some(process) = self.processes.get_mut(&by).filter(|process| process.stopped.is_some()) {
-            self.tally.overtaken += 1;
-            process.stopped = Some(Instant::now() + pause);
-        }
-    }
-
     /// What is not over, for people.
     async fn unfinished(&self) -> String {
         let mut text = String::new();
@@ -527,10 +368,4 @@ impl Supervisor {
         }
         text
     }
-}
-
-/// The beginning of what somebody said, without the names in it: equal causes are counted together.
-fn shortened(text: &str) -> String {
-    let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
-    plain.chars().take(110).collect()
 }

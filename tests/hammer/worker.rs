@@ -30,8 +30,8 @@ pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
 pub const PASSWORD: &str = "HAMMER_WORKER_PASSWORD";
 pub const LEASE: &str = "HAMMER_WORKER_LEASE_MS";
 
-/// The scope of all names of a run.
-pub const NAMESPACE: &str = "hammer";
+/// The scope of all names of a run: a store may have seen other runs.
+pub const RUN: &str = "HAMMER_WORKER_RUN";
 
 /// From which point on a hold is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +98,6 @@ impl Order {
         format!("{}.{}", self.hold(), self.attempt)
     }
 
-    fn id(&self) -> MaintenanceId {
-        MaintenanceId::new(NAMESPACE, &self.hold()).unwrap()
-    }
-
     /// What is asked: by turns everything that changes power and boot, the power alone, the boot alone.
     fn spec(&self) -> Spec {
         let boot = BootSpec {
@@ -124,6 +120,7 @@ impl Order {
 /// What all engines of a process have in common.
 struct Worker {
     url: String,
+    run: String,
     servers: BTreeMap<String, url::Url>,
     password: String,
     lease: Duration,
@@ -142,6 +139,7 @@ pub async fn work() {
     let servers = env::var(SERVERS).unwrap();
     let mut worker = Worker {
         url,
+        run: env::var(RUN).unwrap(),
         servers: servers
             .split_whitespace()
             .map(|pair| pair.split_once('=').unwrap())
@@ -203,7 +201,7 @@ impl Worker {
             probe: Arc::clone(&self.probe) as _,
             clock: Arc::clone(&self.clock),
             runner,
-            owner: NAMESPACE.to_owned(),
+            owner: self.run.clone(),
             windows: BTreeMap::new(),
             always_perform: false,
             tuning: self.tuning(),
@@ -230,7 +228,8 @@ impl Worker {
             timeout: Duration::from_mins(5),
             release_timeout: Duration::from_mins(5),
         };
-        let wish = |wait_for| Wish { id: order.id(), spec: order.spec(), wait_for };
+        let id = MaintenanceId::new(&self.run, &order.hold()).unwrap();
+        let wish = |wait_for| Wish { id: id.clone(), spec: order.spec(), wait_for };
         let mut uid = order.uid.clone();
         if order.from == From::Ask {
             let asked = engine.hold(&wish(WaitFor::Enqueued), &control).await?;
@@ -239,7 +238,7 @@ impl Worker {
         }
         let mut from = order.from;
         if from == From::Hold
-            && let Some(held) = engine.held_by_name(&order.id()).await?
+            && let Some(held) = engine.held_by_name(&id).await?
         {
             // A server that was being given back would be taken once more under the same name, as a hold of its own.
             match held.record.phase {
