@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bmc_simulator::{Fault, HeldQuery, JournalEntry, JournalQuery, Phase};
-use terraform_provider_metal::store::Found;
+use bmc_simulator::{Fault, HeldQuery, JournalEntry, JournalQuery};
+use terraform_provider_metal::{
+    maintenance::{ids::Uid, state::Phase, step::Reply},
+    store::Found,
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -37,6 +40,7 @@ impl Supervisor {
             let ambush = if holding && self.chance.percent(70) { self.ambush(victim).await } else { None };
             self.stop(victim).await;
             if let Some(fault) = ambush {
+                self.tally.ambushed += 1;
                 let _ = self.simulator.remove_fault(fault);
                 self.simulator.release_all();
             }
@@ -53,15 +57,34 @@ impl Supervisor {
         self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
     }
 
-    /// Waits a moment until a process is in the middle of asking its machine something, and lets the machine keep the
-    /// answer: where a change follows a look, the worst moment to be stopped.
+    /// Waits a moment until a process looks at its machine as the first part of a change, and lets the machine keep the
+    /// answer: the worst moment to be stopped, because the change itself is still to come. The number removes the fault.
     async fn ambush(&self, victim: u64) -> Option<u64> {
-        let system = self.processes[&victim].order.as_ref()?.server.clone();
-        let fault = Fault::hold(Phase::Before).on_system(&system).on_request("GET", "*/Systems/1").times(1);
-        let fault = self.simulator.inject(fault);
-        let held = HeldQuery { system: Some(system), ..HeldQuery::default() };
-        let _ = self.simulator.wait_held(&held, Duration::from_millis(300)).await;
-        Some(fault)
+        let order = self.processes[&victim].order.as_ref()?;
+        let uid = self.holds[&order.number].uid.as_ref()?;
+        let held = HeldQuery { system: Some(order.server.clone()), ..HeldQuery::default() };
+        let looks =
+            || Fault::hold(bmc_simulator::Phase::Before).on_system(&order.server).on_request("GET", "*/Systems/1");
+        for _ in 0..6 {
+            let fault = self.simulator.inject(looks().times(1));
+            let caught = self.simulator.wait_held(&held, Duration::from_millis(150)).await.is_ok();
+            if caught && self.is_changing(uid).await {
+                return Some(fault);
+            }
+            let _ = self.simulator.remove_fault(fault);
+            self.simulator.release_all();
+            if !caught {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether the intent of a change is recorded and nothing came of it yet.
+    async fn is_changing(&self, uid: &Uid) -> bool {
+        let Ok(Some(Found::Active(record))) = self.store.find_uid(uid).await else { return false };
+        let (Phase::Preparing(progress) | Phase::Releasing { progress, .. }) = &record.phase else { return false };
+        progress.attempts.last().is_some_and(|attempt| attempt.reply == Reply::Unknown)
     }
 
     /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that

@@ -10,6 +10,8 @@ pub struct Tally {
     pub done: usize,
     pub kills: usize,
     pub stops: usize,
+    /// Stops between the look and the change that follows it.
+    pub ambushed: usize,
     /// Attempts that were begun while an earlier one was stopped.
     pub replaced: usize,
     /// Those that went on in the middle of what the later attempt did.
@@ -33,11 +35,12 @@ impl fmt::Display for Tally {
         }
         write!(
             f,
-            "holds done {}, kills {}, stops {} ({} replaced, {} overtaken), retries {}, strikes {}, mutations {}, hand-overs {}, \
+            "holds done {}, kills {}, stops {} ({} ambushed, {} replaced, {} overtaken), retries {}, strikes {}, mutations {}, hand-overs {}, \
              seconds {:.1}",
             self.done,
             self.kills,
             self.stops,
+            self.ambushed,
             self.replaced,
             self.overtaken,
             self.retries,
