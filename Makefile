@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup setup-build setup-demo demo build install fmt lint test testacc bench release clean
+.PHONY: help setup setup-build setup-demo demo build install fmt lint test testacc bench soak release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ testacc: setup ## Only the acceptance tests
 
 bench: setup-build ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
 	@tools/bench/run $(BENCH)
+
+# The numbers of a long run; each may be given: make soak HAMMER_SECONDS=60 HAMMER_URL=sqlite:///path/to/file
+soak: setup-build ## Hammer a store with killed and stopped processes for 10 minutes; HAMMER_SECONDS, HAMMER_URL, … change it
+	@HAMMER_SECONDS=$${HAMMER_SECONDS:-600} HAMMER_PROCESSES=$${HAMMER_PROCESSES:-64} \
+		HAMMER_SERVERS=$${HAMMER_SERVERS:-20} HAMMER_LEASE_MS=$${HAMMER_LEASE_MS:-3000} \
+		cargo test --locked --test hammer -- --nocapture nobody_does
 
 release: setup-build ## Build the release archives of this machine's platform into target/release-archives
 	@tools/release

@@ -4,7 +4,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
 
-use std::{fmt::Debug, future::Future, time::Duration};
+use std::{
+    fmt::Debug,
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -84,4 +90,39 @@ impl Clock for SimulatedClock {
 /// The future's output, or `None` when `limit` passed first.
 pub async fn within<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
+}
+
+/// The same for what may do harm when it is late: once `limit` has passed, the future does not take another step, not even
+/// one that it could take at that moment. With [`within`], a process that was stopped for a while goes one step further
+/// before it looks at the clock.
+pub async fn never_beyond<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
+    let Some(end) = Instant::now().checked_add(limit) else { return Some(future.await) };
+    let mut future = pin!(future);
+    let guarded =
+        poll_fn(
+            |context| {
+                if Instant::now() >= end { Poll::Ready(None) } else { future.as_mut().poll(context).map(Some) }
+            },
+        );
+    tokio::time::timeout_at(end, guarded).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_stopped_beyond_its_limit_does_nothing_more() {
+        let mut begun = 0;
+        let stopped = poll_fn(|context| {
+            begun += 1;
+            // As a process that is stopped for a while, just here.
+            std::thread::sleep(Duration::from_millis(30));
+            context.waker().wake_by_ref();
+            if begun == 1 { Poll::Pending } else { Poll::Ready(()) }
+        });
+        assert_eq!(never_beyond(Duration::from_millis(10), stopped).await, None);
+        assert_eq!(begun, 1);
+        assert_eq!(never_beyond(Duration::MAX, async { 1 }).await, Some(1));
+    }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     backend::{BackendError, Machine},
-    clock::within,
+    clock::{never_beyond, within},
     maintenance::{
         ids::Generation,
         lock::Refusal,
@@ -174,7 +174,7 @@ impl Drive<'_> {
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
-        let call = async { within(left, perform(machine, action.clone())).await };
+        let call = async { never_beyond(left, perform(machine, action.clone())).await };
         tokio::pin!(call);
         let result = tokio::select! {
             result = &mut call => result,

@@ -23,6 +23,9 @@ pub struct SimulatorConfig {
     pub tls: TlsMode,
     /// The administrator's account on every BMC.
     pub credentials: Credentials,
+    /// Whether every account name gets in with the administrator's password: its account is made when it first asks. So
+    /// that many clients can tell in the journal who they are.
+    pub any_account: bool,
     /// The address on which the BMCs listen.
     pub bind: IpAddr,
     /// The first BMC's port; the next ones follow. Zero lets the system choose each.
@@ -146,6 +149,7 @@ impl Default for SimulatorConfig {
             layout: Layout::BmcPerSystem,
             tls: TlsMode::Generated,
             credentials: Credentials::default(),
+            any_account: false,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 0,
             control_port: None,

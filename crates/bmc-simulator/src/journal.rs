@@ -15,6 +15,8 @@ use crate::glob;
 pub enum JournalMode {
     /// The last so many entries.
     Keep(usize),
+    /// The last so many entries of requests that may change something: the longest memory for long runs.
+    KeepChanges(usize),
     /// Only counts; the cheapest, for benchmarks.
     CountOnly,
 }
@@ -54,6 +56,9 @@ pub struct JournalEntry {
     pub user_agent: Option<String>,
     /// How the client authenticated; nothing is proved by it, see `status`.
     pub authentication: Authentication,
+    /// The account that the client proved to be; nothing when it proved none, or was not asked.
+    #[serde(default)]
+    pub account: Option<String>,
     /// The connection's number; each connection of the simulator has another one.
     pub connection: u64,
     /// What became of the request.
@@ -181,8 +186,13 @@ impl Journal {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn keeps_entries(&self) -> bool {
-        matches!(self.lock().mode, JournalMode::Keep(_))
+    /// Whether requests with this method get an entry.
+    pub(crate) fn keeps(&self, method: &hyper::Method) -> bool {
+        match self.lock().mode {
+            JournalMode::Keep(_) => true,
+            JournalMode::KeepChanges(_) => method != hyper::Method::GET && method != hyper::Method::HEAD,
+            JournalMode::CountOnly => false,
+        }
     }
 
     pub(crate) fn set_mode(&self, mode: JournalMode) {
@@ -271,7 +281,7 @@ impl Journal {
 impl Kept {
     fn trim(&mut self) {
         let room = match self.mode {
-            JournalMode::Keep(room) => room,
+            JournalMode::Keep(room) | JournalMode::KeepChanges(room) => room,
             JournalMode::CountOnly => 0,
         };
         while self.entries.len() > room {

@@ -59,6 +59,9 @@ struct Arguments {
     /// The administrator's password on every BMC.
     #[arg(long, default_value = "simulated-password")]
     password: String,
+    /// Lets every account name in with that password, so that the journal tells many clients apart.
+    #[arg(long)]
+    any_account: bool,
     /// How BMCs behave where vendors differ: JSON, or the name of a file with JSON.
     #[arg(long, value_name = "JSON|FILE")]
     personality: Option<String>,
@@ -131,6 +134,7 @@ fn configuration(arguments: &Arguments) -> Result<SimulatorConfig, Failure> {
             TlsArgument::Off => TlsMode::Off,
         },
         credentials: Credentials { username: arguments.username.clone(), password: arguments.password.clone().into() },
+        any_account: arguments.any_account,
         bind: arguments.bind,
         port: arguments.port,
         control_port: arguments.control_port,

@@ -58,6 +58,7 @@ impl Simulator {
         let defaults = Defaults {
             layout: config.layout,
             credentials: config.credentials,
+            any_account: config.any_account,
             bind: config.bind,
             personality: Arc::new(config.personality),
             behaviour: config.behaviour,

@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::bmc::Bmc;
+use crate::bmc::{Accounts, Bmc};
 use crate::clock::Timeline;
 use crate::config::{Credentials, Layout, SystemConfig};
 use crate::fault::Faults;
@@ -45,6 +45,8 @@ pub(crate) struct World {
 pub(crate) struct Defaults {
     pub(crate) layout: Layout,
     pub(crate) credentials: Credentials,
+    /// Whether every account name gets in with the administrator's password.
+    pub(crate) any_account: bool,
     pub(crate) bind: IpAddr,
     pub(crate) personality: Arc<Personality>,
     pub(crate) behaviour: Behaviour,
@@ -203,7 +205,8 @@ impl World {
             return (bmc, false);
         }
         let personality = config.personality.clone().map_or_else(|| Arc::clone(&self.defaults.personality), Arc::new);
-        let bmc = Bmc::new(name, shared, personality, &self.defaults.credentials, self.tls.is_some());
+        let accounts = Accounts::new(&self.defaults.credentials, self.defaults.any_account);
+        let bmc = Bmc::new(name, shared, personality, accounts, self.tls.is_some());
         (bmc, true)
     }
 

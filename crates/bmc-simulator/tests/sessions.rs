@@ -60,6 +60,35 @@ async fn a_session_lasts_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn the_journal_tells_who_asked_when_every_account_gets_in() {
+    let config = SimulatorConfig { any_account: true, ..SimulatorConfig::with_systems(1).without_tls() };
+    let bench = Bench::start(config).await;
+    let patch = async |name: &str, password: &str| {
+        let request = bench.client.patch(format!("{}{SYSTEM}", bench.url)).basic_auth(name, Some(password));
+        request.json(&json!({"AssetTag": name})).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(patch("hold-1.1", "simulated-password").await, 200);
+    assert_eq!(patch("hold-2.1", "simulated-password").await, 200);
+    assert_eq!(patch("hold-3.1", "wrong").await, 401);
+    bench.get(SYSTEM).await;
+    let who = |journal: Vec<bmc_simulator::JournalEntry>| -> Vec<_> {
+        journal.into_iter().map(|entry| (entry.account, entry.applied)).collect()
+    };
+    let said = |name: &str, applied| (Some(name.to_owned()), applied);
+    let all = bench.simulator.journal(&JournalQuery::default());
+    assert_eq!(who(all), [said("hold-1.1", true), said("hold-2.1", true), (None, false), said("admin", false)]);
+
+    bench.simulator.clear_journal();
+    bench.simulator.set_journal(bmc_simulator::JournalMode::KeepChanges(1));
+    patch("hold-1.1", "simulated-password").await;
+    patch("hold-4.1", "simulated-password").await;
+    bench.get(SYSTEM).await;
+    assert_eq!(who(bench.simulator.journal(&JournalQuery::default())), [said("hold-4.1", true)]);
+    assert_eq!(bench.simulator.counts().requests, 3);
+    bench.simulator.stop().await;
+}
+
+#[tokio::test]
 async fn one_session_more_than_the_limit_is_503() {
     let mut personality = Personality::generic();
     personality.sessions.limit = 2;

@@ -16,7 +16,6 @@ use uuid::Uuid;
 pub(crate) use self::accounts::{Account, Accounts, Caller, Privilege, Role};
 pub(crate) use self::sessions::{Session, Sessions};
 pub(crate) use self::tasks::{Task, Tasks};
-use crate::config::Credentials;
 use crate::machine::Machine;
 use crate::personality::Personality;
 
@@ -122,7 +121,7 @@ impl Bmc {
         name: Arc<str>,
         shared: bool,
         personality: Arc<Personality>,
-        credentials: &Credentials,
+        accounts: Accounts,
         tls: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -130,7 +129,7 @@ impl Bmc {
             name,
             shared,
             personality,
-            accounts: Accounts::new(credentials),
+            accounts,
             sessions: Sessions::default(),
             tasks: Tasks::default(),
             requests: AtomicU64::new(0),

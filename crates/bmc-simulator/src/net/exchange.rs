@@ -85,8 +85,7 @@ pub(crate) async fn exchange(
         path: &incoming.path,
     });
     if faults.is_empty() {
-        let reply = redfish::answer(&bmc, &incoming, route.as_ref());
-        note_applied(&passage, &incoming, &reply);
+        let reply = carry_out(&passage, &bmc, &incoming, route.as_ref());
         return Ok(depart(&mut passage, reply, &Departure::Whole));
     }
     world.journal.update(passage.sequence, |entry| {
@@ -109,11 +108,7 @@ pub(crate) async fn exchange(
             return Err(Cut);
         }
     };
-    let reply = instead.unwrap_or_else(|| {
-        let reply = redfish::answer(&bmc, &incoming, route.as_ref());
-        note_applied(&passage, &incoming, &reply);
-        reply
-    });
+    let reply = instead.unwrap_or_else(|| carry_out(&passage, &bmc, &incoming, route.as_ref()));
     match after(&world, &actions, &held, reply).await {
         Ok((reply, departure)) => {
             let response = depart(&mut passage, reply, &departure);
@@ -137,7 +132,7 @@ fn begin<'a>(
     incoming: &Incoming,
 ) -> Passage<'a> {
     let sequence = world.timeline.next();
-    if world.journal.keeps_entries() {
+    if world.journal.keeps(&incoming.method) {
         world.journal.begin(JournalEntry {
             sequence,
             at: world.timeline.stamp(),
@@ -151,6 +146,7 @@ fn begin<'a>(
             if_match: incoming.header("if-match").map(str::to_owned),
             user_agent: incoming.header("user-agent").map(str::to_owned),
             authentication: redfish::method_of(incoming),
+            account: None,
             connection,
             outcome: Outcome::UnderWay,
             status: None,
@@ -164,11 +160,15 @@ fn begin<'a>(
     Passage { world, sequence, method: incoming.method.clone(), status: None, outcome: Outcome::Abandoned }
 }
 
-fn note_applied(passage: &Passage<'_>, incoming: &Incoming, reply: &Reply) {
+/// Has the service do what is asked, and notes for whom and whether it did.
+fn carry_out(passage: &Passage<'_>, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
+    let (reply, account) = redfish::answer(bmc, incoming, route);
     let reads = incoming.method == Method::GET || incoming.method == Method::HEAD;
-    if reply.is_success() && !reads {
-        passage.world.journal.update(passage.sequence, |entry| entry.applied = true);
-    }
+    passage.world.journal.update(passage.sequence, |entry| {
+        entry.account = account;
+        entry.applied = reply.is_success() && !reads;
+    });
+    reply
 }
 
 enum Verdict {

@@ -71,18 +71,24 @@ impl Incoming {
     }
 }
 
-/// Answers one request and carries out what it asks for.
-pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Reply {
-    let mut reply = respond(bmc, request, route).unwrap_or_else(|refusal| *refusal);
+/// Answers one request and carries out what it asks for. Also tells the account that the caller proved to be.
+pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> (Reply, Option<String>) {
+    let mut account = None;
+    let mut reply = respond(bmc, request, route, &mut account).unwrap_or_else(|refusal| *refusal);
     if let Some(quirks) = &bmc.personality.quirks {
         quirks.after(&request.view(), &mut reply);
     }
     reply::finish(&mut reply, &request.method, route.map(Route::allow), bmc.personality.http.closes_connections);
-    reply
+    (reply, account)
 }
 
 /// Either way an answer; the refusals are those that ended the way to the handler.
-fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<Reply, Box<Reply>> {
+fn respond(
+    bmc: &Arc<Bmc>,
+    request: &Incoming,
+    route: Option<&Route>,
+    account: &mut Option<String>,
+) -> Result<Reply, Box<Reply>> {
     let refuse = |status, message| Err(Box::new(Reply::error(status, &[message])));
     let known = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
     if !known.contains(&request.method) {
@@ -93,6 +99,7 @@ fn respond(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> Result<
     }
     let public = route.is_some_and(|route| route.is_public(&request.method));
     let caller = if public { None } else { Some(access::check(bmc, request, route)?) };
+    *account = caller.as_ref().map(|caller| caller.user_name.clone());
     let Some(route) = route else {
         return refuse(404, Message::missing_resource(&request.path));
     };

@@ -1,0 +1,208 @@
+//! Judges a run by what reached the machines and by nothing else: it knows no store, no engine and no lock, so that a
+//! mistake in those cannot make it blind.
+//!
+//! Every mutation names who made it: `hold-<n>.<attempt>` is the account of the process that worked on the hold `hold-<n>`
+//! as its attempt number `<attempt>`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+/// What a request asked a machine to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The reset of this type.
+    Reset(String),
+    /// These properties of `Boot`.
+    Boot(BTreeMap<String, String>),
+    /// Something that no hold of a run asks for.
+    Other(String),
+}
+
+/// One mutation that reached a machine, in the order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub at: u64,
+    pub system: String,
+    pub account: String,
+    pub change: Change,
+    /// Whether the machine did it.
+    pub accepted: bool,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = if self.accepted { "" } else { " (not accepted)" };
+        write!(f, "{:>8} {} {} {:?}{taken}", self.at, self.system, self.account, self.change)
+    }
+}
+
+/// What a machine is like: what a hold changes and has to put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub on: bool,
+    /// The properties of `Boot` that are set.
+    pub boot: BTreeMap<String, String>,
+}
+
+impl State {
+    /// What a change that was accepted makes of it, by the rules of Redfish.
+    fn after(mut self, change: &Change) -> Self {
+        match change {
+            Change::Reset(kind) => self.on = !matches!(kind.as_str(), "ForceOff" | "GracefulShutdown"),
+            Change::Boot(properties) => {
+                self.boot.extend(properties.clone());
+                let disabled = properties.get(ENABLED).is_some_and(|enabled| enabled == "Disabled");
+                if disabled && !properties.contains_key(TARGET) {
+                    self.boot.insert(TARGET.to_owned(), "None".to_owned());
+                }
+            }
+            Change::Other(_) => {}
+        }
+        self
+    }
+}
+
+pub const ENABLED: &str = "BootSourceOverrideEnabled";
+pub const TARGET: &str = "BootSourceOverrideTarget";
+
+/// A whole run.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// The holds that were asked for and their machines.
+    pub asked: BTreeMap<String, String>,
+    /// The machines before.
+    pub start: BTreeMap<String, State>,
+    /// The machines afterwards.
+    pub end: BTreeMap<String, State>,
+    /// Everything in between.
+    pub lines: Vec<Line>,
+}
+
+/// What a run must not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Somebody mutated a machine whom nobody asked to.
+    Stranger,
+    /// A hold mutated a machine after another one had begun there.
+    Exclusivity,
+    /// An attempt mutated a machine after a later one had begun.
+    Fencing,
+    /// A hold that was asked for did nothing.
+    Lost,
+    /// A hold left a machine other than it found it.
+    Restore,
+    /// The same was done twice in a row, although what is seen tells that it was done.
+    Double,
+}
+
+/// A rule that was broken, and the lines that show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub rule: Rule,
+    pub what: String,
+    pub lines: Vec<Line>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}: {}", self.rule, self.what)?;
+        self.lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+/// The lines of one hold on one machine, as long as nobody else's come between.
+struct Block<'a> {
+    hold: &'a str,
+    lines: Vec<(&'a Line, u64)>,
+}
+
+impl Block<'_> {
+    fn shown(&self) -> Vec<Line> {
+        self.lines.iter().map(|(line, _)| Line::clone(line)).collect()
+    }
+}
+
+/// Every rule that the run broke; none in a good run.
+pub fn judge(course: &Course) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut machines: BTreeMap<&str, Vec<Block<'_>>> = BTreeMap::new();
+    let mut ordered: Vec<&Line> = course.lines.iter().collect();
+    ordered.sort_by_key(|line| line.at);
+    for line in ordered {
+        let Some((hold, attempt)) = who(line).filter(|(hold, _)| course.asked.get(*hold) == Some(&line.system)) else {
+            let what = format!("{} has no business on {}", line.account, line.system);
+            faults.push(Fault { rule: Rule::Stranger, what, lines: vec![line.clone()] });
+            continue;
+        };
+        if let Change::Other(what) = &line.change {
+            let what = format!("{hold} asked for what no hold of this run wants: {what}");
+            faults.push(Fault { rule: Rule::Stranger, what, lines: vec![line.clone()] });
+        }
+        let blocks = machines.entry(&line.system).or_default();
+        match blocks.last_mut().filter(|block| block.hold == hold) {
+            Some(block) => block.lines.push((line, attempt)),
+            None => blocks.push(Block { hold, lines: vec![(line, attempt)] }),
+        }
+    }
+    for (system, blocks) in &machines {
+        judge_machine(system, blocks, course.start.get(*system), &mut faults);
+    }
+    let did: BTreeSet<&str> = machines
+        .values()
+        .flatten()
+        .filter(|block| block.lines.iter().any(|(l, _)| l.accepted))
+        .map(|b| b.hold)
+        .collect();
+    for (hold, system) in &course.asked {
+        if !did.contains(hold.as_str()) {
+            let what = format!("{hold} was asked for and changed nothing on {system}");
+            faults.push(Fault { rule: Rule::Lost, what, lines: Vec::new() });
+        }
+    }
+    for (system, start) in &course.start {
+        if course.end.get(system) != Some(start) {
+            let last = machines.get(system.as_str()).and_then(|blocks| blocks.last());
+            let what = format!("{system} was {start:?} before and is {:?} now", course.end.get(system));
+            faults.push(Fault { rule: Rule::Restore, what, lines: last.map(Block::shown).unwrap_or_default() });
+        }
+    }
+    faults.sort_by_key(|fault| fault.rule);
+    faults
+}
+
+fn judge_machine(system: &str, blocks: &[Block<'_>], start: Option<&State>, faults: &mut Vec<Fault>) {
+    for (place, block) in blocks.iter().enumerate() {
+        if let Some(before) = blocks[..place].iter().rposition(|earlier| earlier.hold == block.hold) {
+            let what = format!("{} changed {system} again after {} had begun", block.hold, blocks[before + 1].hold);
+            let lines = blocks[before..=place].iter().flat_map(Block::shown).collect();
+            faults.push(Fault { rule: Rule::Exclusivity, what, lines });
+        }
+        let mut highest = 0;
+        for (line, attempt) in &block.lines {
+            if *attempt < highest {
+                let what = format!("{} changed {system} after attempt {highest} had begun", line.account);
+                faults.push(Fault { rule: Rule::Fencing, what, lines: block.shown() });
+            }
+            highest = highest.max(*attempt);
+        }
+        let accepted: Vec<&Line> = block.lines.iter().map(|(line, _)| *line).filter(|line| line.accepted).collect();
+        for pair in accepted.windows(2).filter(|pair| pair[0].change == pair[1].change) {
+            let what = format!("{} did on {system} what was done already", pair[1].account);
+            faults.push(Fault { rule: Rule::Double, what, lines: block.shown() });
+        }
+        let Some(start) = start else { continue };
+        let left = accepted.iter().fold(start.clone(), |state, line| state.after(&line.change));
+        if left != *start {
+            let what = format!("{} found {system} as {start:?} and left it as {left:?}", block.hold);
+            faults.push(Fault { rule: Rule::Restore, what, lines: block.shown() });
+        }
+    }
+}
+
+/// The hold and the attempt of a line, by its account.
+fn who(line: &Line) -> Option<(&str, u64)> {
+    let (hold, attempt) = line.account.rsplit_once('.')?;
+    Some((hold, attempt.parse().ok()?))
+}

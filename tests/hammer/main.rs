@@ -1,0 +1,76 @@
+//! Real processes hammer one coordination store and simulated BMCs, are killed and stopped at any moment, and an
+//! independent checker judges by what reached the BMCs whether anybody ever did what it had no right to do.
+//!
+//! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS` and `HAMMER_URL` make it bigger
+//! (`make soak`); `HAMMER_LOG=info` shows what the processes say.
+#![cfg(unix)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unchecked_time_subtraction,
+    clippy::duration_suboptimal_units,
+    reason = "a test of time measures it"
+)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod chaos;
+mod checker;
+mod journal;
+mod process;
+mod samples;
+mod sizes;
+mod strikes;
+mod supervisor;
+mod tally;
+mod worker;
+
+use std::collections::BTreeMap;
+
+use checker::{Course, Rule, judge};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a process that the hammer starts"]
+async fn a_worker() {
+    worker::work().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_does_to_a_server_what_it_has_no_right_to_do() {
+    let sizes = sizes::Sizes::from_environment();
+    println!("HAMMER_SEED={}", sizes.seed);
+    let supervisor::Outcome { course, tally, problems } = supervisor::run(&sizes).await;
+    println!("{tally}");
+    let faults: String = judge(&course).iter().map(ToString::to_string).collect();
+    assert!(faults.is_empty() && problems.is_empty(), "HAMMER_SEED={}\n{faults}{}", sizes.seed, problems.join("\n"));
+    assert!(tally.done > 0 && tally.kills > 0 && tally.stops > 0, "nothing happened: {tally}");
+    the_checker_would_have_found_it(&course);
+}
+
+/// The same run with its lines in another order, or without one of them, is not a good one.
+fn the_checker_would_have_found_it(course: &Course) {
+    let rules = |course: &Course| judge(course).into_iter().map(|fault| fault.rule).collect::<Vec<_>>();
+    let mut machines: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, line) in course.lines.iter().enumerate() {
+        machines.entry(&line.system).or_default().push(place);
+    }
+    let hold = |place: usize| course.lines[place].account.rsplit_once('.').unwrap().0;
+    let neighbours = || machines.values().flat_map(|places| places.windows(2)).map(|pair| (pair[0], pair[1]));
+    let accepted = |place: usize| course.lines[place].accepted;
+    let border = |(one, next): &(usize, usize)| hold(*one) != hold(*next) && accepted(*one) && accepted(*next);
+    let (last, first) = neighbours().find(border).unwrap();
+    let mut swapped = course.clone();
+    (swapped.lines[last].at, swapped.lines[first].at) = (course.lines[first].at, course.lines[last].at);
+    assert!(rules(&swapped).contains(&Rule::Exclusivity), "{:#?}", judge(&swapped));
+
+    let mut forgotten = course.clone();
+    forgotten.lines.remove(last);
+    assert!(rules(&forgotten).contains(&Rule::Restore), "{:#?}", judge(&forgotten));
+
+    let taken_over = |(one, next): &(usize, usize)| {
+        hold(*one) == hold(*next) && course.lines[*one].account != course.lines[*next].account
+    };
+    if let Some((before, after)) = neighbours().find(taken_over) {
+        let mut fenced = course.clone();
+        (fenced.lines[before].at, fenced.lines[after].at) = (course.lines[after].at, course.lines[before].at);
+        assert!(rules(&fenced).contains(&Rule::Fencing), "{:#?}", judge(&fenced));
+    }
+}

@@ -1,0 +1,142 @@
+//! Where and when it hurts: whom the supervisor kills and stops, and when it lets a stopped one go on.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bmc_simulator::{Fault, HeldQuery, JournalEntry, JournalQuery};
+use terraform_provider_metal::{
+    maintenance::{ids::Uid, state::Phase, step::Reply},
+    store::Found,
+};
+use tokio::time::Instant;
+
+use crate::{
+    process::{Event, Process},
+    supervisor::Supervisor,
+    worker::Order,
+};
+
+impl Supervisor {
+    /// Something goes wrong.
+    pub async fn strike(&mut self) {
+        let busy = |process: &Process| process.order.is_some() && !process.killed;
+        let all: Vec<u64> = self.processes.iter().filter(|(_, process)| busy(process)).map(|(by, _)| *by).collect();
+        let stopped = self.processes.values().filter(|process| process.stopped.is_some()).count();
+        let kind = self.chance.below(100);
+        if kind >= 80 {
+            self.tally.strikes += 1;
+            let which = self.chance.below(self.gremlins.len());
+            self.gremlins[which].strike(&mut self.chance).await;
+            return;
+        }
+        // Most processes wait for their turn; those that have a server are where it hurts.
+        let holders = self.holders().await;
+        let holding = self.chance.percent(70) && !holders.is_empty();
+        let victim = if holding { self.chance.pick(&holders) } else { self.chance.pick(&all) };
+        let Some(&victim) = victim else { return };
+        if kind < 25 {
+            self.tally.kills += 1;
+            self.processes.get_mut(&victim).unwrap().kill();
+        } else if stopped <= all.len() / 3 && self.processes[&victim].stopped.is_none() {
+            let ambush = if holding && self.chance.percent(70) { self.ambush(victim).await } else { None };
+            self.stop(victim).await;
+            if let Some(fault) = ambush {
+                self.tally.ambushed += 1;
+                let _ = self.simulator.remove_fault(fault);
+                self.simulator.release_all();
+            }
+        }
+    }
+
+    /// The processes that have the right to act on a server now, by the store.
+    async fn holders(&self) -> Vec<u64> {
+        let views = self.store.view_all().await.unwrap_or_default();
+        let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
+        let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
+        let works = |process: &Process| process.order.is_some() && !process.killed && process.stopped.is_none();
+        let holds = |process: &Process| works(process) && pids.contains(&process.pid);
+        self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
+    }
+
+    /// Waits a moment until a process looks at its machine as the first part of a change, and lets the machine keep the
+    /// answer: the worst moment to be stopped, because the change itself is still to come. The number removes the fault.
+    async fn ambush(&self, victim: u64) -> Option<u64> {
+        let order = self.processes[&victim].order.as_ref()?;
+        let uid = self.holds[&order.number].uid.as_ref()?;
+        let held = HeldQuery { system: Some(order.server.clone()), ..HeldQuery::default() };
+        let looks =
+            || Fault::hold(bmc_simulator::Phase::Before).on_system(&order.server).on_request("GET", "*/Systems/1");
+        for _ in 0..6 {
+            let fault = self.simulator.inject(looks().times(1));
+            let caught = self.simulator.wait_held(&held, Duration::from_millis(150)).await.is_ok();
+            if caught && self.is_changing(uid).await {
+                return Some(fault);
+            }
+            let _ = self.simulator.remove_fault(fault);
+            self.simulator.release_all();
+            if !caught {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether the intent of a change is recorded and nothing came of it yet.
+    async fn is_changing(&self, uid: &Uid) -> bool {
+        let Ok(Some(Found::Active(record))) = self.store.find_uid(uid).await else { return false };
+        let (Phase::Preparing(progress) | Phase::Releasing { progress, .. }) = &record.phase else { return false };
+        progress.attempts.last().is_some_and(|attempt| attempt.reply == Reply::Unknown)
+    }
+
+    /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that
+    /// it is in the middle of it.
+    async fn stop(&mut self, victim: u64) {
+        self.tally.stops += 1;
+        let time = if self.chance.percent(85) {
+            self.chance.between(self.lease * 13 / 10, self.lease * 5 / 2)
+        } else {
+            self.chance.between(Duration::from_millis(10), self.lease)
+        };
+        let process = self.processes.get_mut(&victim).unwrap();
+        process.stop(Instant::now() + time).await;
+        let (pid, order) = (process.pid, process.order.clone().unwrap());
+        let hold = &self.holds[&order.number];
+        let in_force = hold.attempt == order.attempt && hold.over.is_none();
+        let Some(uid) = hold.uid.clone().filter(|_| in_force) else { return };
+        // Only whoever has the right to act now can lose it. One that stands before the moment when it takes the right
+        // takes it when it goes on, and is later than the other attempt then, whatever its number.
+        let Ok(Some(Found::Active(record))) = self.store.find_uid(&uid).await else { return };
+        if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
+            self.tally.replaced += 1;
+            self.begin_again(order.number).await;
+            if self.chance.percent(70) {
+                self.await_overtaking(victim, &order);
+            }
+        }
+    }
+
+    /// Tells when another attempt at the same hold changes the machine: then the one that is stopped goes on, right into
+    /// the other one's work.
+    fn await_overtaking(&mut self, victim: u64, order: &Order) {
+        self.processes.get_mut(&victim).unwrap().stopped = Some(Instant::now() + self.lease * 5);
+        let (simulator, events) = (self.simulator.clone(), self.events.clone());
+        let (any, own) = (format!("{}.", order.hold()), order.account());
+        let since = JournalQuery::system(&order.server).since(simulator.sequence());
+        let theirs =
+            move |line: &JournalEntry| line.account.as_ref().is_some_and(|by| by.starts_with(&any) && *by != own);
+        let longest = self.lease * 5;
+        tokio::spawn(async move {
+            let look = || simulator.journal(&since).iter().any(&theirs).then_some(());
+            if simulator.wait_until("another attempt", longest, look).await.is_ok() {
+                let _ = events.send(Event::Overtaken(victim));
+            }
+        });
+    }
+
+    pub fn overtaken(&mut self, by: u64) {
+        let pause = Duration::from_millis(self.chance.below(120) as u64);
+        if let Some(process) = self.processes.get_mut(&by).filter(|process| process.stopped.is_some()) {
+            self.tally.overtaken += 1;
+            process.stopped = Some(Instant::now() + pause);
+        }
+    }
+}

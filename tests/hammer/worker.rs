@@ -1,0 +1,294 @@
+//! One of the processes that hammer: it holds servers as it is told, with a real engine and real BMC calls, until it is
+//! told no more or dies.
+//!
+//! It is told on its standard input and answers on its standard output, one line each. So the supervisor decides who may
+//! begin what, and a process that was stopped in between begins nothing by itself when it goes on.
+
+use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
+
+use secrecy::SecretString;
+use terraform_provider_metal::{
+    backend::redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+    clock::{Clock, SystemClock},
+    engine::{Control, Driven, Engine, EngineError, Parts, Tuning, Wish},
+    maintenance::{
+        decide::Finish,
+        ids::{MaintenanceId, Uid},
+        machine::PowerTarget,
+        power::Limits,
+        spec::{BootMethod, BootSpec, Kind, Spec, WaitFor},
+        state::{Ending, Phase},
+    },
+    probe::{HttpProbe, ProbeSettings},
+    settings::{Environment, open_store, runner},
+};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio_util::sync::CancellationToken;
+
+pub const URL: &str = "HAMMER_WORKER_URL";
+pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
+pub const PASSWORD: &str = "HAMMER_WORKER_PASSWORD";
+pub const LEASE: &str = "HAMMER_WORKER_LEASE_MS";
+
+/// The scope of all names of a run: a store may have seen other runs.
+pub const RUN: &str = "HAMMER_WORKER_RUN";
+
+/// From which point on a hold is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Asks for a place first and says so; then the server is waited for. Nobody knows the hold's record before.
+    Ask,
+    /// Takes the server, or adopts what an earlier attempt left under this name. No earlier attempt lives.
+    Hold,
+    /// Goes on with the record of an earlier attempt, which may live.
+    Resume,
+    /// Gives the server back, which an earlier attempt was told to do.
+    Release,
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Ask, Self::Hold, Self::Resume, Self::Release]
+            .into_iter()
+            .find(|from| format!("{from:?}") == text)
+            .ok_or_else(|| text.to_owned())
+    }
+}
+
+/// One hold, as a process is told to work on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub number: u64,
+    pub attempt: u64,
+    pub server: String,
+    pub from: From,
+    /// The record, where it is known.
+    pub uid: Option<Uid>,
+    /// Whether to look like a process of another machine, of which nobody can see whether it lives.
+    pub elsewhere: bool,
+}
+
+impl Order {
+    pub fn text(&self) -> String {
+        let Self { number, attempt, server, from, uid, elsewhere } = self;
+        let uid = uid.as_ref().map_or("-", |uid| &uid.0);
+        format!("{number} {attempt} {server} {from:?} {uid} {elsewhere}")
+    }
+
+    fn of(text: &str) -> Self {
+        let words: Vec<&str> = text.split(' ').collect();
+        Self {
+            number: words[0].parse().unwrap(),
+            attempt: words[1].parse().unwrap(),
+            server: words[2].to_owned(),
+            from: words[3].parse().unwrap(),
+            uid: Some(words[4]).filter(|uid| *uid != "-").map(|uid| Uid(uid.to_owned())),
+            elsewhere: words[5].parse().unwrap(),
+        }
+    }
+
+    pub fn hold(&self) -> String {
+        format!("hold-{}", self.number)
+    }
+
+    /// Who does it, for the BMC.
+    pub fn account(&self) -> String {
+        format!("{}.{}", self.hold(), self.attempt)
+    }
+
+    /// What is asked: by turns everything that changes power and boot, the power alone, the boot alone.
+    fn spec(&self) -> Spec {
+        let boot = BootSpec {
+            method: BootMethod::Pxe,
+            image: None,
+            image_sha256: None,
+            once: false,
+            boot_mode: None,
+            ready_when: None,
+        };
+        let (server_power, boot) = match self.number % 4 {
+            1 => (Some(PowerTarget::Off), None),
+            3 => (None, Some(boot)),
+            _ => (Some(PowerTarget::On), Some(boot)),
+        };
+        Spec { server_power, boot, ..Spec::new(Kind::Maintenance, &self.server) }
+    }
+}
+
+/// What all engines of a process have in common.
+struct Worker {
+    url: String,
+    run: String,
+    servers: BTreeMap<String, url::Url>,
+    password: String,
+    lease: Duration,
+    clock: Arc<dyn Clock>,
+    probe: Arc<HttpProbe>,
+    told: Lines<BufReader<Stdin>>,
+}
+
+/// Works until nobody tells more.
+pub async fn work() {
+    let Ok(url) = env::var(URL) else { return };
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    if let Ok(filter) = env::var("HAMMER_LOG") {
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    }
+    let servers = env::var(SERVERS).unwrap();
+    let mut worker = Worker {
+        url,
+        run: env::var(RUN).unwrap(),
+        servers: servers
+            .split_whitespace()
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(name, endpoint)| (name.to_owned(), endpoint.parse().unwrap()))
+            .collect(),
+        password: env::var(PASSWORD).unwrap(),
+        lease: Duration::from_millis(env::var(LEASE).unwrap().parse().unwrap()),
+        clock: Arc::new(SystemClock::default()),
+        probe: Arc::new(HttpProbe::new(&ProbeSettings::default()).unwrap()),
+        told: BufReader::new(tokio::io::stdin()).lines(),
+    };
+    println!("<ready>");
+    while let Some(line) = worker.told.next_line().await.unwrap() {
+        let order = Order::of(&line);
+        let said = match worker.engine(&order).await {
+            Ok(engine) => {
+                let said = worker.carry_out(&engine, &order).await.unwrap_or_else(|error| format!("<failed> {error}"));
+                engine.close().await;
+                said
+            }
+            Err(error) => format!("<failed> {error}"),
+        };
+        println!("{said}");
+    }
+}
+
+impl Worker {
+    /// An engine that says on every call to a BMC whose it is. As `settings::build` makes it, except for the numbers.
+    async fn engine(&self, order: &Order) -> Result<Engine, String> {
+        let account = order.account();
+        let server = |(name, endpoint): (&String, &url::Url)| {
+            let settings = ServerSettings {
+                endpoint: endpoint.clone(),
+                system_id: None,
+                lock_key: None,
+                labels: BTreeMap::new(),
+                username: account.clone(),
+                password: SecretString::from(self.password.clone()),
+                trust: Trust::System,
+            };
+            (name.clone(), settings)
+        };
+        let settings = RedfishSettings {
+            servers: self.servers.iter().filter(|(name, _)| **name == order.server).map(server).collect(),
+            request_timeout: self.lease / 2,
+            // Processes that are killed leave their sessions behind, and a BMC has few.
+            authentication: Authentication::Basic,
+        };
+        let env = Environment::default();
+        let (store, _) =
+            open_store(Some(&self.url), &env, Arc::clone(&self.clock)).await.map_err(|error| error.to_string())?;
+        let mut runner = runner(&env, None);
+        if order.elsewhere {
+            runner.process = String::new();
+        }
+        Ok(Engine::new(Parts {
+            store,
+            backend: Arc::new(RedfishBackend::new(settings, &self.clock)?),
+            probe: Arc::clone(&self.probe) as _,
+            clock: Arc::clone(&self.clock),
+            runner,
+            owner: self.run.clone(),
+            windows: BTreeMap::new(),
+            always_perform: false,
+            tuning: self.tuning(),
+        }))
+    }
+
+    /// Machines here take milliseconds, so that what takes longer did not happen.
+    fn tuning(&self) -> Tuning {
+        let limits = Limits {
+            graceful_shutdown: Duration::from_secs(2),
+            power_change: Duration::from_secs(2),
+            boot_progress: Duration::from_secs(2),
+            settle: Duration::from_secs(2),
+            attempts: 20,
+            retry_pause: Duration::from_millis(200),
+        };
+        Tuning { lease: self.lease, limits, poll: Duration::from_millis(400), ..Tuning::default() }
+    }
+
+    /// Holds a server and gives it back; returns what to say at the end.
+    async fn carry_out(&mut self, engine: &Engine, order: &Order) -> Result<String, EngineError> {
+        let control = Control {
+            stop: CancellationToken::new(),
+            timeout: Duration::from_mins(5),
+            release_timeout: Duration::from_mins(5),
+        };
+        let id = MaintenanceId::new(&self.run, &order.hold()).unwrap();
+        let wish = |wait_for| Wish { id: id.clone(), spec: order.spec(), wait_for };
+        let mut uid = order.uid.clone();
+        if order.from == From::Ask {
+            let asked = engine.hold(&wish(WaitFor::Enqueued), &control).await?;
+            println!("<asked> {}", asked.record.uid);
+            uid = Some(asked.record.uid);
+        }
+        let mut from = order.from;
+        if from == From::Hold
+            && let Some(held) = engine.held_by_name(&id).await?
+        {
+            // A server that was being given back would be taken once more under the same name, as a hold of its own.
+            match held.record.phase {
+                _ if !held.active => return Ok(over(engine, &held.record.uid).await),
+                Phase::Releasing { .. } => (from, uid) = (From::Resume, Some(held.record.uid)),
+                _ => {}
+            }
+        }
+        let wish = wish(WaitFor::InMaintenance);
+        let driven = match (from, &uid) {
+            (From::Release, _) => None,
+            (From::Hold, _) => Some(engine.hold(&wish, &control).await?),
+            (_, Some(uid)) => match engine.resume(uid, &wish, &control).await? {
+                None => return Ok(over(engine, uid).await),
+                driven => driven,
+            },
+            (_, None) => unreachable!("only a known record is gone on with"),
+        };
+        if let Some(Driven { record, finish }) = driven {
+            match finish {
+                Finish::Reached => {}
+                Finish::Over => return Ok(over(engine, &record.uid).await),
+                other => return Ok(format!("<failed> {other:?}")),
+            }
+            println!("<held> {}", record.uid);
+            uid = Some(record.uid);
+            // Whoever was replaced meanwhile is told to leave it.
+            match self.told.next_line().await.unwrap().as_deref() {
+                Some("release") => {}
+                _ => return Ok("<failed> replaced".to_owned()),
+            }
+        }
+        let Some(uid) = uid else { unreachable!("a server that is held has a record") };
+        let released = engine.release(&uid, &order.server, Ending::Completed, &control).await?;
+        match released.map(|driven| driven.finish) {
+            None | Some(Finish::Over) => Ok(over(engine, &uid).await),
+            Some(other) => Ok(format!("<failed> {other:?}")),
+        }
+    }
+}
+
+/// How a record ended.
+async fn over(engine: &Engine, uid: &Uid) -> String {
+    match engine.held(uid).await {
+        Ok(Some(held)) => match &held.record.phase {
+            Phase::Completed { .. } => "<over> Completed".to_owned(),
+            Phase::Failed { cause, .. } => format!("<over> Failed {cause}"),
+            other => format!("<failed> still {}", other.name()),
+        },
+        Ok(None) => "<failed> the record is gone".to_owned(),
+        Err(error) => format!("<failed> {error}"),
+    }
+}
