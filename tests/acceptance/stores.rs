@@ -72,7 +72,7 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     server.kill();
     fleet.simulator.remove_fault(fault).unwrap();
     fleet.simulator.release(held.sequence).unwrap();
-    run.until_it_logs("waiting for the coordination store", Duration::from_secs(60)).await;
+    run.until_it_logs("waiting for the coordination store", Duration::from_mins(1)).await;
     let before = fleet.changes("node1");
     // Plans go on, with what is known.
     let plan = workspace.start(&[
@@ -82,11 +82,11 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
         "-lock=false",
         "-target=metal_server_maintenance.other",
     ]);
-    let plan = plan.wait(Duration::from_secs(60)).await.succeeded();
+    let plan = plan.wait(Duration::from_mins(1)).await.succeeded();
     plan.says("The coordination store did not answer").says("No changes");
     assert_eq!(fleet.changes("node1"), before, "nothing is done to the server while the store is away");
     server.start_again();
-    run.wait(Duration::from_secs(60)).await.succeeded();
+    run.wait(Duration::from_mins(1)).await.succeeded();
     assert_eq!(fleet.resets("node1").len(), 1, "{:?}", fleet.resets("node1"));
     workspace.plan().await.is_empty();
     workspace.destroy().await.succeeded();

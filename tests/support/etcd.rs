@@ -87,7 +87,7 @@ impl Etcd {
                 return;
             }
             let log = self.members[member].server.log();
-            assert!(began.elapsed() < Duration::from_secs(60), "etcd did not start: {log}");
+            assert!(began.elapsed() < Duration::from_mins(1), "etcd did not start: {log}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
