@@ -52,12 +52,6 @@ pub trait Gremlin: Send + Sync {
     async fn calm(&self);
 }
 
-/// What may happen to the store behind this URL. A file has nothing in between; a store behind TCP gets its gremlin here,
-/// one that sits on the connections.
-pub fn of_store(_url: &str) -> Vec<Box<dyn Gremlin>> {
-    Vec::new()
-}
-
 /// A BMC that breaks off: its next change is not answered, whether it was done or not.
 #[derive(Debug)]
 pub struct LostReplies(pub Simulator);

@@ -12,6 +12,7 @@
 )]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod arena;
 mod chaos;
 mod checker;
 mod journal;
@@ -20,11 +21,14 @@ mod samples;
 mod sizes;
 mod strikes;
 mod supervisor;
+#[path = "../support/mod.rs"]
+mod support;
 mod tally;
 mod worker;
 
 use std::collections::BTreeMap;
 
+use arena::Kind;
 use checker::{Course, Rule, judge};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,11 +38,27 @@ async fn a_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_does_to_a_server_what_it_has_no_right_to_do() {
+async fn nobody_does_what_it_has_no_right_to_do_sqlite() {
+    hammer(Kind::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_does_what_it_has_no_right_to_do_postgres() {
+    hammer(Kind::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_does_what_it_has_no_right_to_do_etcd() {
+    hammer(Kind::Etcd).await;
+}
+
+async fn hammer(kind: Kind) {
+    // As `main` does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let sizes = sizes::Sizes::from_environment();
     println!("HAMMER_SEED={}", sizes.seed);
-    let supervisor::Outcome { course, tally, problems } = supervisor::run(&sizes).await;
-    println!("{tally}");
+    let supervisor::Outcome { course, tally, problems } = supervisor::run(&sizes, kind).await;
+    println!("{kind:?}: {tally}");
     let faults: String = judge(&course).iter().map(ToString::to_string).collect();
     assert!(faults.is_empty() && problems.is_empty(), "HAMMER_SEED={}\n{faults}{}", sizes.seed, problems.join("\n"));
     assert!(tally.done > 0 && tally.kills > 0 && tally.stops > 0, "nothing happened: {tally}");

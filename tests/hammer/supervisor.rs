@@ -21,7 +21,8 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    chaos::{Gremlin, LostReplies, Rng, of_store},
+    arena::{Arena, Kind},
+    chaos::{Gremlin, LostReplies, Rng},
     checker::Course,
     journal,
     process::{Event, Process},
@@ -62,6 +63,7 @@ pub struct Supervisor {
     pub holds: BTreeMap<u64, Hold>,
     pub store: Arc<dyn Store>,
     pub gremlins: Vec<Box<dyn Gremlin>>,
+    _arena: Arena,
     pub events: UnboundedSender<Event>,
     started: u64,
     pub tally: Tally,
@@ -80,7 +82,7 @@ pub struct Outcome {
 }
 
 /// A whole run.
-pub async fn run(sizes: &Sizes) -> Outcome {
+pub async fn run(sizes: &Sizes, kind: Kind) -> Outcome {
     let began = Instant::now();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let millis = Duration::from_millis;
@@ -100,11 +102,10 @@ pub async fn run(sizes: &Sizes) -> Outcome {
     config.systems.iter_mut().for_each(|system| system.uuid = Some(SystemUuid::Real(Uuid::new_v4())));
     let simulator = Simulator::start(config).await.unwrap();
     let start = journal::states(&simulator);
-    let folder = tempfile::tempdir().unwrap();
-    let own = format!("sqlite://{}", folder.path().join("coordination.sqlite").display());
-    let url = sizes.url.clone().unwrap_or(own);
+    let members = if sizes.processes > 32 { 3 } else { 1 };
+    let arena = sizes.url.as_ref().map_or_else(|| Arena::new(kind, members), |url| Arena::given(url));
     let (events, mut heard) = unbounded_channel();
-    let mut supervisor = Supervisor::new(sizes, &simulator, &url, events).await;
+    let mut supervisor = Supervisor::new(sizes, &simulator, arena, events).await;
 
     supervisor.hammer(&mut heard, sizes).await;
     supervisor.calm().await;
@@ -129,12 +130,12 @@ pub async fn run(sizes: &Sizes) -> Outcome {
 }
 
 impl Supervisor {
-    async fn new(sizes: &Sizes, simulator: &Simulator, url: &str, events: UnboundedSender<Event>) -> Self {
+    async fn new(sizes: &Sizes, simulator: &Simulator, mut arena: Arena, events: UnboundedSender<Event>) -> Self {
         let servers = simulator.systems();
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
         let clock = Arc::new(SystemClock::default());
-        let (store, _) = open_store(Some(url), &Environment::default(), clock).await.unwrap();
-        let mut gremlins = of_store(url);
+        let (store, _) = open_store(Some(&arena.direct), &Environment::default(), clock).await.unwrap();
+        let mut gremlins = std::mem::take(&mut arena.gremlins);
         gremlins.push(Box::new(LostReplies(simulator.clone())));
         Self {
             simulator: simulator.clone(),
@@ -142,7 +143,7 @@ impl Supervisor {
             lease: sizes.lease,
             processes: BTreeMap::new(),
             settings: vec![
-                (worker::URL, url.to_owned()),
+                (worker::URL, arena.url.clone()),
                 (worker::RUN, format!("hammer-{}", &Uuid::new_v4().simple().to_string()[..12])),
                 (worker::SERVERS, addresses.join(" ")),
                 (worker::PASSWORD, simulator.credentials().password.expose_secret().to_owned()),
@@ -152,6 +153,7 @@ impl Supervisor {
             holds: BTreeMap::new(),
             store,
             gremlins,
+            _arena: arena,
             events,
             started: 0,
             tally: Tally::default(),

@@ -1,0 +1,128 @@
+//! The store that is hammered, and what goes wrong between it and the processes.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use crate::{
+    chaos::{Gremlin, Rng},
+    support::{etcd::Etcd, postgres::Postgres, toxiproxy::Toxiproxy},
+};
+
+/// Kinds of stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Sqlite,
+    Postgres,
+    Etcd,
+}
+
+/// A store.
+pub struct Arena {
+    /// How the processes reach it.
+    pub url: String,
+    /// How the supervisor does, past everything that goes wrong.
+    pub direct: String,
+    pub gremlins: Vec<Box<dyn Gremlin>>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Arena {
+    /// One that somebody else looks after.
+    pub fn given(url: &str) -> Self {
+        Self { url: url.to_owned(), direct: url.to_owned(), gremlins: Vec::new(), _folder: None }
+    }
+
+    /// A new one. `members`: of an etcd cluster.
+    pub fn new(kind: Kind, members: usize) -> Self {
+        match kind {
+            Kind::Sqlite => {
+                let folder = tempfile::tempdir().unwrap();
+                let url = format!("sqlite://{}", folder.path().join("coordination.sqlite").display());
+                Self { _folder: Some(folder), ..Self::given(&url) }
+            }
+            Kind::Postgres => {
+                let server = Postgres::start(&[]);
+                let database = server.database();
+                let direct = server.url("postgres", &database);
+                let proxy = Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port)));
+                let url = format!("postgres://postgres@{}/{database}", proxy.host());
+                let died = Box::new(Death(Mutex::new(Dies::Postgres(server))));
+                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], _folder: None }
+            }
+            Kind::Etcd => {
+                let cluster = Etcd::start(members, &[]);
+                let direct = cluster.url("metal");
+                let hosts = cluster.hosts();
+                let proxies: Vec<_> = hosts.split(',').map(|host| Arc::new(Toxiproxy::to(host))).collect();
+                let ways: Vec<String> = proxies.iter().map(|proxy| proxy.host()).collect();
+                let url = format!("etcd://{}/metal", ways.join(","));
+                let died = Box::new(Death(Mutex::new(Dies::Etcd(cluster, members))));
+                Self { url, direct, gremlins: vec![Box::new(Network(proxies)), died], _folder: None }
+            }
+        }
+    }
+}
+
+/// Connections that are cut, delayed, or whose replies are lost, until the next strike.
+struct Network(Vec<Arc<Toxiproxy>>);
+
+impl Network {
+    fn heal(&self) {
+        for proxy in &self.0 {
+            proxy.heal();
+        }
+    }
+}
+
+#[async_trait]
+impl Gremlin for Network {
+    async fn strike(&self, chance: &mut Rng) {
+        tokio::task::block_in_place(|| {
+            self.heal();
+            for proxy in &self.0 {
+                match chance.below(6) {
+                    0 => proxy.cut(),
+                    1 => proxy.lose_replies(),
+                    2 => proxy.limit_replies(u32::try_from(chance.below(3000)).unwrap()),
+                    3 => proxy.delay_replies(u32::try_from(chance.below(400)).unwrap()),
+                    _ => {}
+                }
+            }
+        });
+    }
+
+    async fn calm(&self) {
+        tokio::task::block_in_place(|| self.heal());
+    }
+}
+
+enum Dies {
+    Postgres(Postgres),
+    Etcd(Etcd, usize),
+}
+
+/// A server, or a member of the cluster, that dies and comes back with what is on its disk.
+struct Death(Mutex<Dies>);
+
+#[async_trait]
+impl Gremlin for Death {
+    async fn strike(&self, chance: &mut Rng) {
+        if !chance.percent(15) {
+            return;
+        }
+        let which = chance.below(64);
+        tokio::task::block_in_place(|| match &mut *self.0.lock().unwrap() {
+            Dies::Postgres(server) => {
+                server.kill();
+                server.start_again();
+            }
+            Dies::Etcd(cluster, members) => {
+                cluster.kill(which % *members);
+                cluster.start_again(which % *members);
+            }
+        });
+    }
+
+    async fn calm(&self) {}
+}
