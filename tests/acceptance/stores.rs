@@ -5,7 +5,7 @@ use std::time::Duration;
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 
 use crate::{
-    servers::{etcd::Etcd, postgres::Postgres},
+    servers::{etcd::Etcd, postgres::Postgres, toxiproxy::Toxiproxy},
     support::{
         host::Host,
         simulator::{Fleet, SOON, maintenance},
@@ -18,6 +18,11 @@ use crate::{
 fn shared() -> [String; 2] {
     let server = Postgres::shared();
     [server.url("postgres", &server.database()), Etcd::shared().url(&Etcd::prefix())]
+}
+
+/// What `show --json` says of the only maintenance.
+async fn shown(workspace: &Workspace) -> serde_json::Value {
+    serde_json::from_str(&workspace.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout).unwrap()
 }
 
 /// A workspace on a machine of its own: nothing is shared but the store.
@@ -93,6 +98,41 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     workspace.metal(&["store", "check"]).await.succeeded().says("0 held");
 }
 
+/// A holder that is cut off from the store while a person takes its server away touches it no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let proxy = Toxiproxy::to(&format!("127.0.0.1:{}", server.port));
+    let cut_off = machine(Host::OpenTofu, &format!("postgres://postgres@{}/{database}", proxy.host()));
+    let (fleet, mut operator) = (Fleet::new(1).await, machine(Host::OpenTofu, &server.url("postgres", &database)));
+    for workspace in [&cut_off, &operator] {
+        fleet.configure(workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+    }
+    fleet.command_line(&mut operator);
+    let before = fleet.system("node1");
+    let fault =
+        fleet.simulator.inject(Fault::hold(Phase::Before).on_system("node1").on_request("POST", "**Reset").times(1));
+    let run = cut_off.start_apply();
+    let query = HeldQuery { system: Some("node1".to_owned()), ..HeldQuery::default() };
+    let held = eventually("the first change", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
+    proxy.cut();
+    fleet.simulator.remove_fault(fault).unwrap();
+    fleet.simulator.release(held.sequence).unwrap();
+    fleet.until("node1", PowerState::Off).await;
+    let generation = shown(&operator).await["maintenance"]["generation"].to_string();
+    let release = ["release", "tests/m", "--generation", &generation, "--reason", "the runner is cut off"];
+    operator.metal(&release).await.succeeded();
+    fleet.until("node1", PowerState::On).await;
+    let changes = fleet.changes("node1");
+    proxy.mend();
+    run.wait(Duration::from_mins(1)).await.failed().says("node1").says("Nothing more was done to the server");
+    assert_eq!(fleet.changes("node1"), changes, "it touched the server after it was taken away");
+    let after = fleet.system("node1");
+    assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
+    operator.metal(&["store", "check"]).await.succeeded().says("0 held");
+}
+
 /// A whole store moves, and states go on with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_moved_while_nobody_holds_a_server() {
@@ -112,6 +152,8 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     workspace.refresh().await.succeeded();
     for url in shared() {
         let export = workspace.metal(&["store", "export"]).await.succeeded();
+        let password = &fleet.simulator.credentials().password;
+        assert!(!export.stdout.contains(secrecy::ExposeSecret::expose_secret(password)), "a store holds a password");
         fleet.configure(&workspace, &over);
         workspace.write("export.json", &export.stdout);
         let file = workspace.folder().join("export.json").display().to_string();

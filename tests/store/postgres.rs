@@ -16,7 +16,7 @@ use terraform_provider_metal::{
 use crate::{
     bench::{WrongClock, apply, finish, hold, join, soon, try_admit},
     records::{AGING, TTL, id, key, request, runner},
-    support::postgres::Postgres,
+    support::{postgres::Postgres, toxiproxy::Toxiproxy},
 };
 
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
@@ -316,4 +316,50 @@ async fn connections_that_are_cut_lose_no_change() {
         }
     })
     .await;
+}
+
+/// Requests through a network that loses replies at any moment: each is applied once, or said not to be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_without_a_reply_is_written_once() {
+    const REQUESTS: u32 = 200;
+    let server = Postgres::shared();
+    let database = server.database();
+    let proxy = Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port)));
+    let through = hasty(&format!("postgres://postgres@{}/{database}", proxy.host())).await.unwrap();
+    let past = open(&server.url("postgres", &database)).await.unwrap();
+    let over = tokio_util::sync::CancellationToken::new();
+    let (stop, network) = (over.clone(), proxy.clone());
+    let gremlin = tokio::task::spawn_blocking(move || {
+        for round in 0.. {
+            // Somewhere in the middle of a reply, or not at all.
+            match round % 4 {
+                0 => network.limit_replies(700 + round * 37 % 2900),
+                1 => network.lose_replies(),
+                2 => network.cut(),
+                _ => network.heal(),
+            }
+            std::thread::sleep(Duration::from_millis(u64::from(20 + round * 7 % 60)));
+            network.heal();
+            if stop.is_cancelled() {
+                return;
+            }
+        }
+    });
+    for n in 0..REQUESTS {
+        let wish = request(&format!("m{n}"), 1);
+        let enqueue = |lock: &mut ServerLock, leases: &Leases, now| lock.enqueue(wish.clone(), leases, now);
+        let key = key("k");
+        insist(|| apply(&through, &key, enqueue)).await.unwrap();
+    }
+    over.cancel();
+    gremlin.await.unwrap();
+    let view = past.view(&key("k")).await.unwrap();
+    let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+    tickets.sort_unstable();
+    assert_eq!(tickets, (1..=u64::from(REQUESTS)).collect::<Vec<_>>(), "no number was given out for nothing");
+    for n in 0..REQUESTS {
+        let lines = past.audit(&id(&format!("m{n}")), 9).await.unwrap();
+        let enqueued = lines.iter().filter(|line| line.what == "enqueued").count();
+        assert_eq!(enqueued, 1, "m{n}: {lines:?}");
+    }
 }
