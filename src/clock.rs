@@ -29,15 +29,30 @@ pub trait Clock: Send + Sync + Debug {
     async fn sleep(&self, duration: Duration);
 }
 
+/// Time since some fixed moment that goes on while the machine sleeps. On Linux the usual monotonic clock stands still
+/// then, so a laptop that was closed in the middle of a call would believe in a lease that is long over.
+#[cfg(target_os = "linux")]
+fn awake_or_asleep() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Where there is nothing better: the monotonic clock, which on macOS and Windows may stand still in a sleep.
+#[cfg(not(target_os = "linux"))]
+fn awake_or_asleep() -> Duration {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    FIRST.get_or_init(std::time::Instant::now).elapsed()
+}
+
 /// The machine's clocks.
 #[derive(Debug)]
 pub struct SystemClock {
-    started: Instant,
+    started: Duration,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { started: Instant::now() }
+        Self { started: awake_or_asleep() }
     }
 }
 
@@ -48,7 +63,7 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        awake_or_asleep().saturating_sub(self.started)
     }
 
     async fn sleep(&self, duration: Duration) {
@@ -97,13 +112,12 @@ pub async fn within<T>(limit: Duration, future: impl Future<Output = T> + Send) 
 /// before it looks at the clock.
 pub async fn never_beyond<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
     let Some(end) = Instant::now().checked_add(limit) else { return Some(future.await) };
+    let asleep_too = awake_or_asleep().saturating_add(limit);
     let mut future = pin!(future);
-    let guarded =
-        poll_fn(
-            |context| {
-                if Instant::now() >= end { Poll::Ready(None) } else { future.as_mut().poll(context).map(Some) }
-            },
-        );
+    let guarded = poll_fn(|context| {
+        let over = Instant::now() >= end || awake_or_asleep() >= asleep_too;
+        if over { Poll::Ready(None) } else { future.as_mut().poll(context).map(Some) }
+    });
     tokio::time::timeout_at(end, guarded).await.ok().flatten()
 }
 

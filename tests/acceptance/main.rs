@@ -24,6 +24,7 @@ mod harness;
 mod hosts;
 mod interrupt;
 mod lost_reply;
+mod many_runs;
 mod metal_maintenance_approval;
 mod metal_maintenance_preview;
 mod metal_maintenance_queue;

@@ -363,3 +363,42 @@ async fn what_was_written_without_a_reply_is_written_once() {
         assert_eq!(enqueued, 1, "m{n}: {lines:?}");
     }
 }
+
+/// More processes wait than the server has connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_takes_no_connection_from_those_who_work() {
+    let server = Postgres::start(&["max_connections=16"]);
+    let database = server.database();
+    server.sql(&database, &format!("CREATE ROLE ci LOGIN; GRANT CREATE ON DATABASE {database} TO ci"));
+    let url = server.url("ci", &database);
+    let taken = || {
+        let count = server.sql("postgres", "SELECT count(*) FROM pg_stat_activity WHERE usename = 'ci'");
+        count.parse::<u32>().unwrap()
+    };
+    let mut waiting = Vec::new();
+    for n in 0..30 {
+        let store = insist(|| open(&url)).await.unwrap();
+        let changes = store.changes(&key("k"));
+        waiting.push((store, changes));
+        if n % 6 == 5 {
+            // They have waited for a while.
+            let calm = async {
+                while taken() > 10 {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            soon("rest", calm).await;
+        }
+    }
+    for (_, changes) in &mut waiting {
+        changes.mark_unchanged();
+    }
+    let late = insist(|| open(&url)).await.unwrap();
+    hold(&late, &key("k"), &request("a", 1)).await;
+    let this = key("k");
+    for (store, mut changes) in waiting {
+        soon("the change", changes.changed()).await.unwrap();
+        let seen = soon("a look", insist(|| store.view(&this))).await.unwrap();
+        assert_eq!(seen.lock.active.len(), 1);
+    }
+}

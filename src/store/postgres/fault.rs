@@ -106,3 +106,8 @@ fn message(error: &sqlx::Error) -> String {
 pub(super) fn is_taken_name(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.constraint() == Some("maintenances_active_name"))
 }
+
+/// Whether the server takes no more connections. The pool waits for one and says then that its time is over.
+pub(super) fn has_no_connection_left(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::PoolTimedOut) || code(error).as_deref() == Some("53300")
+}

@@ -22,8 +22,8 @@ use crate::{
 /// has a hundred by default.
 const CONNECTIONS: u32 = 3;
 
-/// After how long one that is not needed is closed.
-const IDLE: Duration = Duration::from_secs(15);
+/// After how long one that is not needed is closed: between two heartbeats of a process that only waits.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);

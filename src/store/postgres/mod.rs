@@ -60,7 +60,6 @@ impl PostgresStore {
     ) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
         let faults = Faults::new(&parsed.address, options.patience);
-        let interval = parsed.interval(options);
         let notifications = parsed.notifications;
         let link = Link::new(parsed.connect, faults, clock, options.patience, !notifications);
         let id = link
@@ -76,7 +75,7 @@ impl PostgresStore {
             views: Views::default(),
             watch: Arc::new(Watch {
                 link: link.clone(),
-                interval,
+                interval: options.watch_interval,
                 notifications,
                 watchers: Watchers::default(),
                 stop: CancellationToken::new(),

@@ -13,7 +13,7 @@ use crate::store::StoreError;
 pub struct PostgresOptions {
     /// How long somebody waits for the server before the store counts as unavailable.
     pub patience: Duration,
-    /// How often changes are looked for while PostgreSQL tells them too; they are looked for more often without.
+    /// How often changes are looked for while PostgreSQL tells them too; without that they are looked for twice a second.
     pub watch_interval: Duration,
 }
 
@@ -23,21 +23,12 @@ impl Default for PostgresOptions {
     }
 }
 
-/// How often changes are looked for when nobody tells them.
-const WITHOUT_NOTIFICATIONS: Duration = Duration::from_millis(500);
-
 /// What a URL says.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pub(super) connect: PgConnectOptions,
     pub(super) address: String,
     pub(super) notifications: bool,
-}
-
-impl Parsed {
-    pub(super) fn interval(&self, options: &PostgresOptions) -> Duration {
-        if self.notifications { options.watch_interval } else { options.watch_interval.min(WITHOUT_NOTIFICATIONS) }
-    }
 }
 
 /// Reads a URL as libpq does, with one parameter of our own: `notifications=off` for a transaction pooler, which passes

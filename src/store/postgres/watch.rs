@@ -14,6 +14,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    fault::has_no_connection_left,
     link::Link,
     rows::{escaped, unescaped},
 };
@@ -30,6 +31,18 @@ const LONGEST_KEY: usize = 7_000;
 
 /// How long to leave a server alone that could not be watched.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// How long not to listen to a server that has too few connections for it.
+const PAUSE_WHEN_CROWDED: Duration = Duration::from_secs(15);
+
+/// How often changes are looked for while nobody tells them, and when each look needs a new connection.
+const DEAF: Duration = Duration::from_millis(500);
+const LOOK_WHEN_CROWDED: Duration = Duration::from_secs(2);
+
+/// Whether more than half of the connections are taken: then they are for those who have something to do, and who only
+/// waits looks now and then.
+const CROWDED: &str = "SELECT 2 * count(*) > current_setting('max_connections')::bigint FROM pg_stat_activity \
+                       WHERE backend_type = 'client backend'";
 
 /// What is told about a change: the revision and the key.
 pub(super) fn message(key: &LockKey, revision: i64) -> String {
@@ -62,6 +75,8 @@ enum Heard {
     Listening,
     /// It does not listen any more.
     Deaf,
+    /// It does not listen, because there are too few connections.
+    Crowded,
 }
 
 /// A connection of its own that listens, until it is dropped.
@@ -79,25 +94,38 @@ impl Drop for Ear {
 impl Ear {
     fn open(watch: &Watch) -> Self {
         let (tell, heard) = mpsc::channel(1024);
-        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.limit);
+        let pool =
+            PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.limit).idle_timeout(PAUSE_AFTER_FAULT);
         let pool = pool.connect_lazy_with((*watch.link.pool.connect_options()).clone());
         let clock = Arc::clone(&watch.link.clock);
         let task = tokio::spawn(async move {
             loop {
-                if let Err(error) = listen(&pool, &tell).await {
-                    tracing::debug!(%error, "no notifications from the coordination store");
-                }
-                if tell.send(Heard::Deaf).await.is_err() {
+                let (said, pause) = match listen(&pool, &tell).await {
+                    Ok(()) => (Heard::Crowded, PAUSE_WHEN_CROWDED),
+                    Err(error) if has_no_connection_left(&error) => (Heard::Crowded, PAUSE_WHEN_CROWDED),
+                    Err(error) => {
+                        tracing::debug!(%error, "no notifications from the coordination store");
+                        (Heard::Deaf, PAUSE_AFTER_FAULT)
+                    }
+                };
+                if tell.send(said).await.is_err() {
                     return;
                 }
-                clock.sleep(PAUSE_AFTER_FAULT).await;
+                clock.sleep(pause).await;
             }
         });
         Self { heard, task }
     }
 }
 
+/// Listens until that fails. `Ok`: not at all, because there are too few connections.
 async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::Error> {
+    // By hand: a listener goes back into its pool, and stays open there.
+    let mut connection = pool.acquire().await?;
+    if sqlx::query_scalar(CROWDED).fetch_one(&mut *connection).await? {
+        return connection.close().await;
+    }
+    drop(connection);
     let mut listener = PgListener::connect_with(pool).await?;
     listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
@@ -105,7 +133,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
     while tell.send(next).await.is_ok() {
         match listener.try_recv().await? {
             Some(notification) => next = Heard::Change(notification.payload().to_owned()),
-            None => return Ok(()),
+            None => return Err(sqlx::Error::WorkerCrashed),
         }
     }
     Ok(())
@@ -114,7 +142,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
 /// Watches until nobody is interested any more or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut ear = None;
-    let mut look_now = true;
+    let (mut look_now, mut listening, mut crowded) = (true, false, false);
     while let Some(this) = watch.upgrade() {
         if this.watchers.nobody_left() {
             break;
@@ -122,8 +150,12 @@ pub(super) async fn run(watch: Weak<Watch>) {
         if this.notifications && ear.is_none() {
             ear = Some(Ear::open(&this));
         }
-        let mut pause = this.interval;
-        if look_now && let Err(error) = look(&this).await {
+        let mut pause = match (listening, crowded) {
+            (true, _) => this.interval,
+            (false, false) => this.interval.min(DEAF),
+            (false, true) => this.interval.min(LOOK_WHEN_CROWDED),
+        };
+        if look_now && let Err(error) = look(&this, crowded).await {
             tracing::debug!(%error, "the coordination store cannot be watched");
             this.watchers.wake_all();
             pause = PAUSE_AFTER_FAULT;
@@ -138,7 +170,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
         };
         let heard = tokio::select! {
             heard = hear => heard,
-            () = clock.sleep(pause) => Some(Heard::Listening),
+            () = clock.sleep(pause) => None,
             () = stop.cancelled() => break,
         };
         let Some(this) = watch.upgrade() else { break };
@@ -151,15 +183,23 @@ pub(super) async fn run(watch: Weak<Watch>) {
                 None => true,
             },
             Some(Heard::Deaf) => {
-                this.watchers.wake_all();
+                (listening, crowded) = (false, false);
                 true
             }
-            Some(Heard::Listening) | None => true,
+            Some(Heard::Crowded) => {
+                (listening, crowded) = (false, true);
+                true
+            }
+            Some(Heard::Listening) => {
+                (listening, crowded) = (true, false);
+                true
+            }
+            None => true,
         };
     }
 }
 
-async fn look(watch: &Watch) -> Result<(), StoreError> {
+async fn look(watch: &Watch, crowded: bool) -> Result<(), StoreError> {
     let keys: Vec<String> = watch.watchers.keys().iter().map(|key| escaped(&key.0).into_owned()).collect();
     let moved: Vec<(String, i64)> = watch
         .link
@@ -169,7 +209,10 @@ async fn look(watch: &Watch) -> Result<(), StoreError> {
             let query = sqlx::query_as("SELECT lock_key, revision FROM metal.locks WHERE lock_key = ANY ($1)");
             let query = query.bind(&keys).persistent(!watch.link.pooled).fetch_all(&mut *session).await;
             let moved = query.map_err(|error| watch.link.faults.sqlx(&error))?;
-            session.end().await?;
+            // Without an end it is closed.
+            if !crowded {
+                session.end().await?;
+            }
             Ok(moved)
         })
         .await?;
