@@ -4,3 +4,4 @@
 pub mod etcd;
 pub mod postgres;
 pub mod server;
+pub mod toxiproxy;

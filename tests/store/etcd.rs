@@ -1,0 +1,249 @@
+//! What only etcd can do wrong: its leases, its users, its limits, and the network on the way to it.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use secrecy::SecretString;
+use terraform_provider_metal::{
+    maintenance::{
+        approval::{Approval, Claim, Scope},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::Request,
+        spec::{Kind, Spec},
+    },
+    store::{EtcdOptions, EtcdStore, Store, StoreError},
+};
+
+use crate::{
+    bench::{WrongClock, apply, etcd, finish, hold, join, soon},
+    records::{TTL, id, key, request, runner, spec},
+    support::{etcd::Etcd, toxiproxy::Toxiproxy},
+};
+
+/// A handle that uses the cluster's own clock, as everybody but a test of time does.
+async fn open(url: &str) -> Arc<EtcdStore> {
+    Arc::new(etcd(url, None).await.unwrap())
+}
+
+/// Past the store, as a person with etcdctl would.
+async fn raw(hosts: &str) -> etcd_client::Client {
+    let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
+    etcd_client::Client::connect(hosts, None).await.unwrap()
+}
+
+/// Looks again and again until something is so.
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{what} did not happen within 30 s");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn enqueue(store: &dyn Store, key: &LockKey, wish: &Request) -> Result<Uid, StoreError> {
+    apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
+}
+
+/// The words of the audit of one name.
+async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
+    store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_open_an_empty_prefix_at_once_share_one_store() {
+    let cluster = Etcd::shared();
+    for _ in 0..3 {
+        let prefix = Etcd::prefix();
+        let url = cluster.url(&prefix);
+        let opening = (0..24).map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { open(&url).await })
+        });
+        let stores: Vec<_> = join_all(opening).await.into_iter().map(Result::unwrap).collect();
+        let ids: HashSet<&str> = stores.iter().map(|store| store.id()).collect();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+        let mut client = raw(&cluster.hosts()).await;
+        let meta = client.get(format!("{prefix}/meta"), None).await.unwrap();
+        assert_eq!(meta.kvs()[0].version(), 1, "it was written once");
+        // They are one store in deed, too.
+        let asking = stores.iter().zip(0..).map(|(store, n)| {
+            let store = store.clone();
+            tokio::spawn(async move { enqueue(&*store, &key("k"), &request(&format!("m{n}"), n)).await.unwrap() })
+        });
+        join_all(asking).await;
+        let view = stores[0].view(&key("k")).await.unwrap();
+        let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+        tickets.sort_unstable();
+        assert_eq!(tickets, (1..=24).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
+    let url = Etcd::shared().url(&Etcd::prefix());
+    let (one, two) = (open(&url).await, open(&url).await);
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    let began = two.view(&key("k")).await.unwrap();
+    assert!(began.lock.may_act(&uid, generation, &began.leases, began.now));
+    one.renew(&runner(1), Duration::from_secs(2)).await.unwrap();
+    let view = until("the end of the lease", async || {
+        let view = two.view(&key("k")).await.unwrap();
+        (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(view)
+    })
+    .await;
+    let since = view.leases.0[&runner(1).id];
+    assert!(began.now <= since && since <= view.now, "{} {since} {}", began.now, view.now);
+    // Still held: silence is not release. And it stays known since when.
+    assert_eq!(view.lock.slot.as_ref().unwrap().uid, uid);
+    let later = until("another second", async || {
+        let later = open(&url).await.view(&key("k")).await.unwrap();
+        (later.now.duration_since(view.now) > jiff::SignedDuration::from_secs(1)).then_some(later)
+    })
+    .await;
+    assert_eq!(later.leases.0[&runner(1).id], since);
+    // Somebody else may go on now, and the same process may come back.
+    one.renew(&runner(1), TTL).await.unwrap();
+    let back = two.view(&key("k")).await.unwrap();
+    assert!(back.lock.may_act(&uid, generation, &back.leases, back.now));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_renewed_outlives_its_length_many_times() {
+    const LENGTH: Duration = Duration::from_secs(2);
+    let url = Etcd::shared().url(&Etcd::prefix());
+    let (one, two) = (open(&url).await, open(&url).await);
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    one.renew(&runner(1), LENGTH).await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < LENGTH * 4 {
+        let view = two.view(&key("k")).await.unwrap();
+        assert!(view.lock.may_act(&uid, generation, &view.leases, view.now), "after {:?}", began.elapsed());
+        tokio::time::sleep(LENGTH / 10).await;
+        one.renew(&runner(1), LENGTH).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_clocks_are_years_apart_agree_on_the_time_and_on_who_is_alive() {
+    let url = Etcd::shared().url(&Etcd::prefix());
+    // Each handle's machine has a clock that is wrong in another way.
+    let stores = join_all((0..7).map(|_| open(&url))).await;
+    join(&*stores[0], &key("k"), &request("here", 1)).await.unwrap();
+    join(&*stores[3], &key("k"), &request("away", 2)).await.unwrap();
+    stores[6].resign(&runner(2).id).await.unwrap();
+    let began = Instant::now();
+    let mut times = Vec::new();
+    for store in &stores {
+        let view = store.view(&key("k")).await.unwrap();
+        times.push(view.now);
+        for record in &view.lock.active {
+            let alive = view.leases.alive(record.attachment.as_ref().unwrap(), view.now);
+            assert_eq!(alive, record.id == id("here"), "{}", record.id);
+        }
+    }
+    times.push(Timestamp::now());
+    let apart = times.iter().max().unwrap().duration_since(*times.iter().min().unwrap());
+    let limit = Duration::from_secs(2) + began.elapsed();
+    assert!(apart.unsigned_abs() < limit, "{times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let mut client = raw(&cluster.hosts()).await;
+    let newer = r#"{"store_id":"theirs","schema":9,"more":true}"#;
+    client.put(format!("{prefix}/meta"), newer, None).await.unwrap();
+    let refused = etcd(&cluster.url(&prefix), None).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("schema 9") && text.contains("up to 1"), "{text}");
+    let meta = client.get(format!("{prefix}/meta"), None).await.unwrap();
+    assert_eq!(meta.kvs()[0].value_str().unwrap(), newer);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_through_a_network_that_cuts_replies_is_done_exactly_once() {
+    const ASKED: u32 = 200;
+    const SERVERS: u32 = 40;
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let direct = open(&cluster.url(&prefix)).await;
+    let mut proxies = Vec::new();
+    let mut handles = Vec::new();
+    // Each connection ends in the middle of a reply; another one each time.
+    for bytes in [23_003, 29_009, 37_003] {
+        let proxy = Toxiproxy::to(&cluster.hosts());
+        handles.push(open(&format!("etcd://{}/{prefix}", proxy.host())).await);
+        proxy.limit_replies(bytes);
+        proxy.cut();
+        proxy.mend();
+        proxies.push(proxy);
+    }
+    let asking = (0..12u32).map(|task| {
+        let store = handles[task as usize % handles.len()].clone();
+        tokio::spawn(async move {
+            for n in (task..ASKED).step_by(12) {
+                let key = key(&format!("k{}", n % SERVERS));
+                enqueue(&*store, &key, &request(&format!("m{n}"), n)).await.unwrap();
+            }
+        })
+    });
+    for asked in asking.collect::<Vec<_>>() {
+        tokio::time::timeout(Duration::from_secs(50), asked).await.expect("it ends").unwrap();
+    }
+    for n in 0..ASKED {
+        assert_eq!(said(&*direct, &id(&format!("m{n}"))).await, ["enqueued"], "m{n}");
+    }
+    for n in 0..SERVERS {
+        let view = direct.view(&key(&format!("k{n}"))).await.unwrap();
+        let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+        tickets.sort_unstable();
+        assert_eq!(tickets, (1..=u64::from(ASKED / SERVERS)).collect::<Vec<_>>());
+        assert_eq!(view.lock.last_ticket, u64::from(ASKED / SERVERS));
+    }
+    assert_eq!(direct.contents().await.unwrap().violations(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let proxy = Toxiproxy::to(&cluster.hosts());
+    let direct = open(&cluster.url(&prefix)).await;
+    let through = open(&format!("etcd://{}/{prefix}", proxy.host())).await;
+    let mut client = raw(&cluster.hosts()).await;
+    let mut changes = through.changes(&key("k"));
+    join(&*direct, &key("k"), &request("before", 1)).await.unwrap();
+    soon("the first change", changes.changed()).await.unwrap();
+    for round in 0..3 {
+        proxy.cut();
+        // More than one, so that the one after the last that was seen is compacted away.
+        let missed = format!("missed{round}");
+        for name in [format!("also{round}"), missed.clone()] {
+            enqueue(&*direct, &key("k"), &request(&name, 2)).await.unwrap();
+        }
+        let revision = client.get("nothing", None).await.unwrap().header().unwrap().revision();
+        client.compact(revision, None).await.unwrap();
+        proxy.mend();
+        // As a waiter does: looks, and looks again when it is woken.
+        loop {
+            changes.mark_unchanged();
+            let view = through.view(&key("k")).await.unwrap();
+            if view.lock.active.iter().any(|record| record.id == id(&missed)) {
+                break;
+            }
+            soon("the change that was missed", changes.changed()).await.unwrap();
+        }
+        // The watch itself is back: sooner than it would look by itself.
+        let mut fence = through.changes(&key("fence"));
+        enqueue(&*direct, &key("fence"), &request(&format!("fence{round}"), 3)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(8), fence.changed()).await.expect("the watch is back").unwrap();
+    }
+    through.close().await;
+}
