@@ -170,6 +170,35 @@ async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pointers_that_are_wrong_or_missing_are_found() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let store = open(&cluster.url(&prefix)).await;
+    let (past, generation) = hold(&*store, &key("k"), &request("past", 1)).await;
+    finish(&*store, &key("k"), &past, generation).await.unwrap();
+    let (active, _) = hold(&*store, &key("k"), &request("active", 2)).await;
+    join(&*store, &key("k"), &request("nameless", 3)).await.unwrap();
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+    let mut client = raw(&cluster.hosts()).await;
+    let ghost = format!(r#"{{"lock_key":"k","uid":"ghost","record":"{prefix}/active/k/ghost"}}"#);
+    client.put(format!("{prefix}/name/ops/ghost"), ghost.clone(), None).await.unwrap();
+    client.put(format!("{prefix}/uid/ghost"), ghost, None).await.unwrap();
+    client.delete(format!("{prefix}/uid/{past}"), None).await.unwrap();
+    client.delete(format!("{prefix}/uid/{active}"), None).await.unwrap();
+    client.delete(format!("{prefix}/name/ops/nameless"), None).await.unwrap();
+    let mut found = store.contents().await.unwrap().violations();
+    found.sort();
+    let mut expected = vec![
+        format!("{prefix}/name/ops/ghost stands for ghost, which is not active"),
+        format!("ghost leads to {prefix}/active/k/ghost, where nothing is"),
+        format!("ops/past ({past}) cannot be found by its incarnation"),
+        format!("ops/active ({active}) cannot be found by its incarnation"),
+        "ops/nameless is active, but its name is free".to_owned(),
+    ];
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_through_a_network_that_cuts_replies_is_done_exactly_once() {
     const ASKED: u32 = 200;
     const SERVERS: u32 = 40;

@@ -102,10 +102,19 @@ fn oddities(
             odd.push(format!("{} is active, but its name is free", record.id));
         }
     }
+    let mut found = HashSet::new();
     for pair in uids {
         let place: Place = json(pair, faults)?;
         if !active.contains_key(&place.record) && !past.contains(&place.record) {
             odd.push(format!("{} leads to {}, where nothing is", place.uid, place.record));
+        }
+        found.insert(place.record);
+    }
+    let records = active.values().copied().map(|record| (keys.active(&record.lock_key, &record.uid), record));
+    let records = records.chain(history.iter().map(|record| (keys.past(&record.id, &record.uid), record)));
+    for (key, record) in records {
+        if !found.contains(&key) {
+            odd.push(format!("{} ({}) cannot be found by its incarnation", record.id, record.uid));
         }
     }
     Ok(odd)
