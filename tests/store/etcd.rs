@@ -57,6 +57,31 @@ async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
     store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
 }
 
+fn claim(name: &str) -> Claim {
+    Claim {
+        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        id: id(name),
+        owner: "team".into(),
+        contact: None,
+        server: "node-1".into(),
+        since: Timestamp::UNIX_EPOCH,
+        by: "ada".into(),
+    }
+}
+
+fn approval(scope: Scope) -> Approval {
+    let uid = Uid(uuid::Uuid::now_v7().to_string());
+    Approval { uid, scope, not_before: None, expires: None, at: Timestamp::UNIX_EPOCH, by: "ada".into(), used_by: None }
+}
+
+fn of(name: &str) -> Scope {
+    Scope::Maintenance { id: id(name), digest: spec().digest() }
+}
+
+async fn approve(store: &dyn Store, key: &LockKey, approval: &Approval) -> Result<(), StoreError> {
+    apply(store, key, |lock, _, now| lock.approve(approval.clone(), "team", now)).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_open_an_empty_prefix_at_once_share_one_store() {
     let cluster = Etcd::shared();
@@ -196,6 +221,90 @@ async fn pointers_that_are_wrong_or_missing_are_found() {
     ];
     expected.sort();
     assert_eq!(found, expected);
+}
+
+/// The change arrives, its reply does not, and others go on meanwhile.
+async fn reply_lost(others: u32) -> (Result<Uid, StoreError>, Vec<String>, u64) {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let proxy = Toxiproxy::to(&cluster.hosts());
+    let direct = open(&cluster.url(&prefix)).await;
+    let through = open(&format!("etcd://{}/{prefix}", proxy.host())).await;
+    let wish = request("a", 1);
+    let mut calls = 0;
+    let k = key("k");
+    let ours = apply(&*through, &k, |lock, leases, now| {
+        calls += 1;
+        if calls == 1 {
+            // It has been read, and will be written next.
+            proxy.lose_replies();
+        }
+        Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())
+    });
+    let theirs = async {
+        until("the change", async || direct.find(&id("a")).await.unwrap()).await;
+        for n in 0..others {
+            enqueue(&*direct, &key("k"), &request(&format!("other{n}"), 2)).await.unwrap();
+        }
+        proxy.cut();
+        proxy.heal();
+    };
+    let (result, ()) = tokio::join!(ours, theirs);
+    let tickets = direct.view(&key("k")).await.unwrap().lock.last_ticket;
+    assert_eq!(direct.contents().await.unwrap().violations(), [""; 0]);
+    (result, said(&*direct, &id("a")).await, tickets)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_reply_was_lost_is_made_once_however_much_others_change() {
+    for others in [0, 1, 8, 25] {
+        let (result, said, tickets) = reply_lost(others).await;
+        result.unwrap();
+        assert_eq!((said, tickets), (vec!["enqueued".to_owned()], u64::from(others) + 1), "{others}");
+    }
+    // More than is remembered: then it says that it does not know.
+    let (result, said, tickets) = reply_lost(60).await;
+    assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
+    assert_eq!((said, tickets), (vec!["enqueued".to_owned()], 61));
+}
+
+/// Approvals are written to a key of their own, and it is not the runs that push them out of what is remembered there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_whose_reply_was_lost_is_given_once() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let proxy = Toxiproxy::to(&cluster.hosts());
+    let direct = open(&cluster.url(&prefix)).await;
+    let through = open(&format!("etcd://{}/{prefix}", proxy.host())).await;
+    apply(&*direct, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    for n in 0..70 {
+        enqueue(&*direct, &key("k"), &request(&format!("m{n}"), n)).await.unwrap();
+    }
+    let mut calls = 0;
+    let first = approval(of("m0"));
+    let k = key("k");
+    let ours = apply(&*through, &k, |lock, _, now| {
+        calls += 1;
+        if calls == 1 {
+            proxy.lose_replies();
+        }
+        lock.approve(first.clone(), "team", now)
+    });
+    let theirs = async {
+        until("the approval", async || {
+            let view = direct.view(&key("k")).await.unwrap();
+            view.lock.ownership.approval(&first.uid).cloned()
+        })
+        .await;
+        approve(&*direct, &key("k"), &approval(of("m1"))).await.unwrap();
+        enqueue(&*direct, &key("k"), &request("later", 1)).await.unwrap();
+        approve(&*direct, &key("k"), &approval(of("m2"))).await.unwrap();
+        proxy.cut();
+        proxy.heal();
+    };
+    let (result, ()) = tokio::join!(ours, theirs);
+    result.unwrap();
+    for n in 0..3 {
+        assert_eq!(said(&*direct, &id(&format!("m{n}"))).await, ["enqueued", "approved"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

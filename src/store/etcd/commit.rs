@@ -127,7 +127,7 @@ pub(super) fn transaction(
 ) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key;
-    let commit = change.commits.split_whitespace().next().unwrap_or_default();
+    let commit = change.commit;
     let mut writes = Writes { keys, faults, puts: HashMap::new(), deletes: Vec::new(), old: Vec::new() };
     for record in change.withdrawn() {
         writes.gone(record);
@@ -147,7 +147,7 @@ pub(super) fn transaction(
     // The words of a claim that is over count no more by themselves: only an owner's role may write there.
     if told && (same_claim || !after.ownership.approvals.is_empty()) {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits.to_owned() };
+        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
     let told_only = told && same_claim && !head_moved(change);
@@ -157,7 +157,7 @@ pub(super) fn transaction(
             last_ticket: after.last_ticket,
             slot: after.slot.clone(),
             claim: after.ownership.claim.clone(),
-            commits: change.commits.to_owned(),
+            commits: change.commits(),
         };
         writes.puts.insert(keys.lock(key), text(&key.0, &head, faults)?);
         for approval in &after.ownership.approvals {
