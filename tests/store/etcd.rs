@@ -223,6 +223,27 @@ async fn pointers_that_are_wrong_or_missing_are_found() {
     assert_eq!(found, expected);
 }
 
+/// A hold with so many boot configurations under it that its end is more than one transaction of etcd takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
+    let url = Etcd::shared().url(&Etcd::prefix());
+    let store = open(&url).await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
+    for n in 0..40 {
+        let boots = Spec { kind: Kind::BootConfiguration, parent: Some(uid.clone()), ..spec() };
+        let wish = Request { spec: boots, ..request(&format!("child{n}"), 1) };
+        enqueue(&*store, &key("k"), &wish).await.unwrap();
+    }
+    let (before, audit) = (store.view(&key("k")).await.unwrap(), said(&*store, &id("hold")).await);
+    let refused = finish(&*store, &key("k"), &uid, generation).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
+    assert!(refused.to_string().contains("--max-txn-ops"), "{refused}");
+    let after = open(&url).await;
+    assert_eq!(after.view(&key("k")).await.unwrap().lock, before.lock);
+    assert_eq!(said(&*after, &id("hold")).await, audit);
+    assert_eq!(after.contents().await.unwrap().violations(), [""; 0]);
+}
+
 /// The change arrives, its reply does not, and others go on meanwhile.
 async fn reply_lost(others: u32) -> (Result<Uid, StoreError>, Vec<String>, u64) {
     let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());

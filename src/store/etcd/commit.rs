@@ -21,9 +21,6 @@ use crate::{
     store::{StoreError, optimistic::Change},
 };
 
-/// As many operations as etcd takes in one transaction (`--max-txn-ops`, its default).
-const MOST_OPERATIONS: usize = 128;
-
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
     keys: &'a Keys,
@@ -184,12 +181,6 @@ pub(super) fn transaction(
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
     let operations = writes.operations();
-    if operations.len() > MOST_OPERATIONS {
-        return Err(faults.unreadable(format!(
-            "{} records change at once, more than etcd takes in one transaction (--max-txn-ops)",
-            change.finished.len()
-        )));
-    }
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))

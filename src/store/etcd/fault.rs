@@ -50,6 +50,10 @@ impl Faults {
                     3 if message.contains("user name is empty") => {
                         self.forbidden("it wants a login: write etcd://USER:PASSWORD@HOST:2379/prefix")
                     }
+                    3 if message.contains("too many operations") => self.forbidden(format!(
+                        "one change is more than it takes in one transaction, nothing of it was stored ({message}); \
+                         raise --max-txn-ops of its members"
+                    )),
                     7 => self.forbidden(format!(
                         "the user may not do this ({message}); see the guide about many runners for what each role needs"
                     )),
