@@ -448,3 +448,29 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     }
     through.close().await;
 }
+
+/// Reading goes on when etcd has no space left, so nothing is away: to wait for it would be to wait for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_without_space_says_so_and_goes_on_when_it_has_some() {
+    use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
+    let cluster = Etcd::start(1, &["--quota-backend-bytes=1000000"]);
+    let store = open(&cluster.url(&Etcd::prefix())).await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    let mut client = raw(&cluster.hosts()).await;
+    while client.put("large", vec![b'x'; 100_000], None).await.is_ok() {}
+    let refused = soon("an answer", finish(&*store, &key("k"), &uid, generation)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
+    assert!(refused.to_string().contains("--quota-backend-bytes"), "{refused}");
+    assert_eq!(store.view(&key("k")).await.unwrap().lock.slot.as_ref().unwrap().uid, uid);
+    // As etcd's guide says.
+    let revision = client.get("large", None).await.unwrap().header().unwrap().revision();
+    client.compact(revision, Some(etcd_client::CompactionOptions::new().with_physical())).await.unwrap();
+    client.defragment().await.unwrap();
+    let raised = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
+    for alarm in raised.alarms() {
+        let mut of = AlarmOptions::new();
+        of.with_member(alarm.member_id());
+        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of)).await.unwrap();
+    }
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+}

@@ -54,6 +54,11 @@ impl Faults {
                         "one change is more than it takes in one transaction, nothing of it was stored ({message}); \
                          raise --max-txn-ops of its members"
                     )),
+                    // It can be read, so whoever waits until it is back would wait for ever.
+                    8 if message.contains("space exceeded") => self.forbidden(format!(
+                        "it has no space left and takes no changes ({message}): compact and defragment it, or raise \
+                         --quota-backend-bytes; then disarm its alarm"
+                    )),
                     7 => self.forbidden(format!(
                         "the user may not do this ({message}); see the guide about many runners for what each role needs"
                     )),
