@@ -35,6 +35,13 @@ async fn open(url: &str) -> Arc<EtcdStore> {
     Arc::new(etcd(url, None).await.unwrap())
 }
 
+/// The same with less patience.
+async fn impatient(url: &str, patience: Duration) -> Result<EtcdStore, StoreError> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = EtcdOptions { patience, ..EtcdOptions::default() };
+    EtcdStore::open(&SecretString::from(url), WrongClock::next(), options).await
+}
+
 /// Past the store, as a person with etcdctl would.
 async fn raw(hosts: &str) -> etcd_client::Client {
     let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
@@ -447,6 +454,54 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
         tokio::time::timeout(Duration::from_secs(8), fence.changed()).await.expect("the watch is back").unwrap();
     }
     through.close().await;
+}
+
+/// How long it took, too.
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let result = future.await;
+    (result, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_left_alone_answers_nothing_and_goes_on_when_the_others_are_back() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    // What a busy machine may add.
+    const LIMIT: Duration = Duration::from_secs(6);
+    let mut cluster = Etcd::start(3, &[]);
+    let url = cluster.url(&Etcd::prefix());
+    let store = impatient(&url, PATIENCE).await.unwrap();
+    let (uid, generation) = hold(&store, &key("k"), &request("a", 1)).await;
+    let mut changes = store.changes(&key("k"));
+    tokio::task::block_in_place(|| {
+        cluster.kill(0);
+        cluster.kill(1);
+    });
+    let view = async { store.view(&key("k")).await.map(drop) };
+    let transact = async { finish(&store, &key("k"), &uid, generation).await };
+    let renew = async { store.renew(&runner(1), TTL).await };
+    let contents = async { store.contents().await.map(drop) };
+    let open = async { impatient(&url, PATIENCE).await.map(drop) };
+    let results = tokio::join!(timed(view), timed(transact), timed(renew), timed(contents), timed(open));
+    for (result, took) in [results.0, results.1, results.2, results.3, results.4] {
+        assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
+        assert!(took < LIMIT, "{took:?}: {result:?}");
+    }
+    tokio::task::block_in_place(|| {
+        cluster.start_again(0);
+        cluster.start_again(1);
+    });
+    changes.mark_unchanged();
+    // What was not answered was not done, or was done once.
+    let view = until("an answer", async || store.view(&key("k")).await.ok()).await;
+    if view.lock.get(&uid).is_some() {
+        finish(&store, &key("k"), &uid, generation).await.unwrap();
+    }
+    assert_eq!(said(&store, &id("a")).await, ["enqueued", "admitted", "released"]);
+    let (next, generation) = hold(&store, &key("k"), &request("b", 2)).await;
+    finish(&store, &key("k"), &next, generation).await.unwrap();
+    soon("the change", changes.changed()).await.unwrap();
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
 /// Reading goes on when etcd has no space left, so nothing is away: to wait for it would be to wait for ever.
