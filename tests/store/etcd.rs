@@ -456,6 +456,71 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
+/// An authority, and one certificate of it for a server and one for a client, as files.
+fn certificates(folder: &Path) -> [String; 5] {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let authority = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [server, client] = ["127.0.0.1", "runner"].map(|name| {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        (write(&format!("{name}.pem"), certificate.pem()), write(&format!("{name}.key"), key.serialize_pem()))
+    });
+    [write("ca.pem", authority.pem()), server.0, server.1, client.0, client.1]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_wants_certificates_gets_them_or_says_what_is_missing() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, server, server_key, mine, my_key] = certificates(folder.path());
+    let cluster = Etcd::start(
+        1,
+        &[
+            &format!("--cert-file={server}"),
+            &format!("--key-file={server_key}"),
+            &format!("--trusted-ca-file={ca}"),
+            "--client-cert-auth",
+        ],
+    );
+    let url = cluster.url(&Etcd::prefix());
+    let store = open(&format!("{url}?ca_file={ca}&cert_file={mine}&key_file={my_key}")).await;
+    let mut changes = store.changes(&key("k"));
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+    soon("the change", changes.changed()).await.unwrap();
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+
+    let other = tempfile::tempdir().unwrap();
+    let [other_ca, _, _, theirs, their_key] = certificates(other.path());
+    let wrong = [
+        ("?tls=on".to_owned(), "certificate"),
+        (format!("?ca_file={other_ca}&cert_file={mine}&key_file={my_key}"), "certificate"),
+        (format!("?ca_file={ca}"), "certificate"),
+        (format!("?ca_file={ca}&cert_file={theirs}&key_file={their_key}"), "certificate"),
+        ("?tls=off".to_owned(), "TLS"),
+        (format!("?tls=off&ca_file={ca}"), "tls=off"),
+        (format!("?ca_file={ca}&cert_file={mine}"), "key_file"),
+    ];
+    for (parameters, told) in wrong {
+        let began = Instant::now();
+        let error = impatient(&format!("{url}{parameters}"), PATIENCE).await.unwrap_err();
+        assert!(began.elapsed() < PATIENCE * 3, "{parameters}");
+        assert!(matches!(error, StoreError::Unavailable { .. } | StoreError::Forbidden { .. }), "{error}");
+        assert!(error.to_string().contains(told), "{parameters}: {error}");
+        println!("{parameters}: {error}");
+    }
+}
+
 /// How long it took, too.
 async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began = Instant::now();

@@ -6,16 +6,22 @@ use etcd_client::Error;
 
 use crate::store::StoreError;
 
+/// How a server looks that ends a connection instead of saying what it wants: TLS tells of a missing client certificate
+/// only after the connection counts as made.
+const CLOSED: [&str; 5] = ["connection closed", "reset", "roken pipe", "frame", "alert"];
+
 /// Makes errors of one store. The numbers are gRPC's status codes, <https://grpc.io/docs/guides/status-codes/>.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     address: Arc<str>,
     patience: Duration,
+    /// What a cluster may want that ends connections without a word.
+    may_want: &'static str,
 }
 
 impl Faults {
-    pub(super) fn new(address: &str, patience: Duration) -> Self {
-        Self { address: address.into(), patience }
+    pub(super) fn new(address: &str, patience: Duration, may_want: &'static str) -> Self {
+        Self { address: address.into(), patience, may_want }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -66,7 +72,11 @@ impl Faults {
                     3 | 11 | 12 => self.unreadable(message),
                     _ => {
                         let deeper = status.source().map(|source| format!(": {}", deepest(source))).unwrap_or_default();
-                        self.unavailable(format!("it cannot be reached ({message}{deeper})"))
+                        let mut cause = format!("it cannot be reached ({message}{deeper})");
+                        if CLOSED.iter().any(|sign| cause.contains(sign)) {
+                            cause.push_str(&format!("; if it stays so, {}", self.may_want));
+                        }
+                        self.unavailable(cause)
                     }
                 }
             }

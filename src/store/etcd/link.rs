@@ -90,12 +90,15 @@ impl Link {
     {
         let deadline = self.clock.monotonic() + self.patience;
         let mut pause = PAUSE.0;
+        let mut said: Option<StoreError> = None;
         loop {
             // One member that hangs must not take all the time.
             let left = deadline.saturating_sub(self.clock.monotonic());
             let result = within(left.min(self.patience / 2), Box::pin(attempt())).await;
-            match result.unwrap_or_else(|| Err(self.faults.silent())) {
-                Err(StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
+            // What it said before tells more than that there was no time left for more.
+            match result.unwrap_or_else(|| Err(said.take().unwrap_or_else(|| self.faults.silent()))) {
+                Err(error @ StoreError::Unavailable { .. }) if self.clock.monotonic() + pause < deadline => {
+                    said = Some(error);
                     self.clock.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }

@@ -82,7 +82,7 @@ impl EtcdStore {
     /// the watch. `clock` measures waits only; what time it is say the servers.
     pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address, options.patience);
+        let faults = Faults::new(&parsed.address, options.patience, parsed.may_want());
         let time =
             ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
