@@ -456,6 +456,197 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
+/// Who writes what, below the prefix of the store. All roles also read everything below it.
+///
+/// | permission of etcd | `runner` | `approver` | `reviewer` |
+/// |---|---|---|---|
+/// | `read --prefix metal/` | yes | yes | yes |
+/// | `readwrite metal/meta` | yes, until the store has its id | | |
+/// | `readwrite --prefix metal/lock/` | yes | | |
+/// | `readwrite --prefix metal/active/` | yes | | |
+/// | `readwrite --prefix metal/used/` | yes | | |
+/// | `readwrite --prefix metal/name/` | yes | | |
+/// | `readwrite --prefix metal/uid/` | yes | | |
+/// | `readwrite --prefix metal/past/` | yes | | |
+/// | `readwrite --prefix metal/alive/` | yes | | |
+/// | `readwrite --prefix metal/seen/` | yes | | |
+/// | `readwrite --prefix metal/bound/` | yes | | |
+/// | `readwrite --prefix metal/audit/` | yes | yes | |
+/// | `readwrite --prefix metal/old/` | yes | yes | |
+/// | `readwrite --prefix metal/approvals/` | | yes | |
+///
+/// A runner asks, holds, claims and gives back, but cannot give the owner's approval. An approver gives approvals and
+/// takes them back, but cannot ask for a server. A reviewer sees everything and changes nothing.
+const WRITES: [(&str, &[&str]); 3] = [
+    (
+        "runner",
+        &["meta", "lock/", "active/", "used/", "name/", "uid/", "past/", "alive/", "seen/", "bound/", "audit/", "old/"],
+    ),
+    ("approver", &["approvals/", "audit/", "old/"]),
+    ("reviewer", &[]),
+];
+
+/// With everything in it that a URL has a meaning for.
+const PASSWORD: &str = "hunter@2:/?#%";
+
+/// A cluster with these users, and a URL for one of them.
+struct Guarded {
+    cluster: Etcd,
+    prefix: String,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        use etcd_client::Permission;
+        let (cluster, prefix) = (Etcd::start(1, &["--bcrypt-cost=4"]), Etcd::prefix());
+        let mut auth = raw(&cluster.hosts()).await.auth_client();
+        auth.user_add("root", PASSWORD, None).await.unwrap();
+        auth.user_grant_role("root", "root").await.unwrap();
+        for (name, writes) in WRITES {
+            auth.role_add(name).await.unwrap();
+            let all = Permission::read(format!("{prefix}/")).with_prefix();
+            auth.role_grant_permission(name, all).await.unwrap();
+            for key in writes {
+                let both = Permission::read_write(format!("{prefix}/{key}"));
+                let both = if key.ends_with('/') { both.with_prefix() } else { both };
+                auth.role_grant_permission(name, both).await.unwrap();
+            }
+            auth.user_add(name, PASSWORD, None).await.unwrap();
+            auth.user_grant_role(name, name).await.unwrap();
+        }
+        auth.auth_enable().await.unwrap();
+        Self { cluster, prefix }
+    }
+
+    fn url(&self, login: &str) -> String {
+        format!("etcd://{login}{}/{}", self.cluster.hosts(), self.prefix)
+    }
+
+    async fn open(&self, user: &str) -> Arc<EtcdStore> {
+        open(&self.url(&format!("{user}:hunter%402%3A%2F%3F%23%25@"))).await
+    }
+}
+
+/// What may not be done, and says so without the password.
+#[track_caller]
+fn forbidden<T: std::fmt::Debug>(result: Result<T, StoreError>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("hunter") && text.contains("etcd://127.0.0.1:"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_user_may_do_what_the_role_is_for_and_nothing_else() {
+    let guarded = Guarded::start().await;
+    let (k, wish) = (key("k"), {
+        let spec = Spec { policy: Policy::OwnerApproval, ..spec() };
+        Request { spec, ..request("a", 1) }
+    });
+    // Nobody who may not write can be the first.
+    forbidden(etcd(&guarded.url("reviewer:hunter%402%3A%2F%3F%23%25@"), None).await);
+    let runs = guarded.open("runner").await;
+    let (approves, reviews) = (guarded.open("approver").await, guarded.open("reviewer").await);
+    let claimed = apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (uid, generation) = join(&*runs, &k, &wish).await.unwrap();
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "its owner was not asked");
+
+    // The runner asks, and cannot answer.
+    let scope = Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() };
+    let (word, everything) = (approval(scope), approval(Scope::All));
+    let before = runs.view(&k).await.unwrap().lock;
+    forbidden(approve(&*runs, &k, &word).await);
+    // The approver answers, and cannot ask.
+    forbidden(enqueue(&*approves, &k, &request("b", 2)).await);
+    forbidden(apply(&*approves, &key("other"), |lock, _, now| lock.claim(claim("d"), now)).await);
+    forbidden(apply(&*approves, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await);
+    forbidden(finish(&*approves, &k, &uid, generation).await);
+    forbidden(approves.renew(&runner(2), TTL).await);
+    forbidden(approves.bind("node-1", &k, false).await);
+    assert_eq!(runs.view(&k).await.unwrap().lock, before);
+    let withdraw = async |store: &EtcdStore, uid: &Uid| {
+        apply(store, &k, |lock, _, now| Ok(lock.withdraw_approval(uid, "ada", now))).await
+    };
+    approve(&*approves, &k, &everything).await.unwrap();
+    forbidden(withdraw(&runs, &everything.uid).await);
+    assert!(withdraw(&approves, &everything.uid).await.unwrap());
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "the word was taken back");
+    approve(&*approves, &k, &word).await.unwrap();
+
+    // The reviewer sees all of it as it happens.
+    let mut changes = reviews.changes(&k);
+    assert!(try_admit(&*runs, &k, &uid, generation).await.unwrap());
+    soon("the change", changes.changed()).await.unwrap();
+    runs.bind("node-1", &k, false).await.unwrap();
+    let seen = reviews.view(&k).await.unwrap();
+    assert_eq!(seen.lock, runs.view(&k).await.unwrap().lock);
+    assert_eq!(seen.lock.ownership.approvals[0].used_by.as_ref(), Some(&uid));
+    assert_eq!(reviews.view_all().await.unwrap().len(), 1);
+    assert!(reviews.find(&wish.id).await.unwrap().is_some() && reviews.find_uid(&uid).await.unwrap().is_some());
+    let lines = ["enqueued", "approved", "admitted"];
+    assert_eq!(said(&*reviews, &wish.id).await, lines);
+    assert_eq!(reviews.binding("node-1").await.unwrap(), Some(k.clone()));
+    let contents = reviews.contents().await.unwrap();
+    assert_eq!(contents.violations(), [""; 0]);
+    // And changes nothing.
+    forbidden(enqueue(&*reviews, &k, &request("b", 2)).await);
+    forbidden(finish(&*reviews, &k, &uid, generation).await);
+    forbidden(approve(&*reviews, &k, &approval(Scope::All)).await);
+    forbidden(withdraw(&reviews, &word.uid).await);
+    forbidden(reviews.renew(&runner(1), TTL).await);
+    forbidden(reviews.resign(&runner(1).id).await);
+    forbidden(reviews.bind("node-1", &key("other"), true).await);
+    assert_eq!(reviews.contents().await.unwrap(), contents);
+
+    // The runner's whole life: the end of the hold and of the claim, the history and its end.
+    finish(&*runs, &k, &uid, generation).await.unwrap();
+    assert!(apply(&*runs, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap());
+    assert!(runs.view(&k).await.unwrap().lock.ownership.is_empty());
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    assert!(runs.view(&k).await.unwrap().lock.ownership.approvals.is_empty(), "they ended with the claim");
+    runs.resign(&runner(1).id).await.unwrap();
+    // As soon as it is a moment old.
+    let refused = until("history", async || reviews.prune(Duration::ZERO, 100).await.err()).await;
+    forbidden(Err::<(), _>(refused));
+    assert!(runs.prune(Duration::ZERO, 100).await.unwrap() > 0);
+    assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
+    runs.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_login_is_refused_without_its_password() {
+    let mut guarded = Guarded::start().await;
+    let runs = guarded.open("runner").await;
+    assert!(!format!("{runs:?} {}", runs.address()).contains("hunter"));
+    for login in ["runner:hunter3@", "nobody:hunter3@", "runner:@", ""] {
+        let began = Instant::now();
+        let error = etcd(&guarded.url(login), None).await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(5), "{login} is not tried again and again");
+        assert_eq!(error.to_string().contains("etcd://USER:PASSWORD@"), login.is_empty(), "{error}");
+        forbidden(Err::<(), _>(error));
+    }
+    // The tokens of a server that was away are gone with it; handles and watches get new ones by themselves.
+    let reviews = guarded.open("reviewer").await;
+    let mut changes = reviews.changes(&key("k"));
+    join(&*runs, &key("k"), &request("a", 1)).await.unwrap();
+    soon("the change", changes.changed()).await.unwrap();
+    tokio::task::block_in_place(|| {
+        guarded.cluster.kill(0);
+        guarded.cluster.start_again(0);
+    });
+    changes.mark_unchanged();
+    join(&*runs, &key("k"), &request("b", 2)).await.unwrap();
+    while reviews.view(&key("k")).await.unwrap().lock.active.len() < 2 {
+        soon("the change", changes.changed()).await.unwrap();
+    }
+    // A password that was changed is no longer a login.
+    let root = etcd_client::ConnectOptions::new().with_user("root", PASSWORD);
+    let mut root = etcd_client::Client::connect([guarded.cluster.hosts()], Some(root)).await.unwrap().auth_client();
+    root.user_change_password("runner", "other").await.unwrap();
+    forbidden(runs.view(&key("k")).await);
+    forbidden(enqueue(&*runs, &key("k"), &request("c", 3)).await);
+}
+
 /// An authority, and one certificate of it for a server and one for a client, as files.
 fn certificates(folder: &Path) -> [String; 5] {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -519,6 +710,69 @@ async fn a_cluster_that_wants_certificates_gets_them_or_says_what_is_missing() {
         assert!(error.to_string().contains(told), "{parameters}: {error}");
         println!("{parameters}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_leader_that_is_killed_costs_nothing_but_time() {
+    const SERVERS: u32 = 3;
+    const PEOPLE: u32 = 60;
+    let mut cluster = Etcd::start(3, &[]);
+    let url = cluster.url(&Etcd::prefix());
+    let mut handles = Vec::new();
+    for _ in 0..4 {
+        handles.push(open(&url).await);
+    }
+    let inside: Arc<Vec<AtomicU32>> = Arc::new((0..SERVERS).map(|_| AtomicU32::new(0)).collect());
+    let served = Arc::new(AtomicU32::new(0));
+    let people = (0..PEOPLE).map(|n| {
+        let (store, inside, served) = (handles[n as usize % handles.len()].clone(), inside.clone(), served.clone());
+        tokio::spawn(async move {
+            let k = key(&format!("k{}", n % SERVERS));
+            let mut changes = store.changes(&k);
+            let (uid, generation) = join(&*store, &k, &request(&format!("m{n}"), n)).await.unwrap();
+            loop {
+                changes.mark_unchanged();
+                store.renew(&runner(n), TTL).await.unwrap();
+                let view = store.view(&k).await.unwrap();
+                let mine = turn(&view.lock, &view.leases, &uid, AGING, view.now) == Turn::Yours;
+                if mine && try_admit(&*store, &k, &uid, generation).await.unwrap() {
+                    break;
+                }
+                changes.changed().await.unwrap();
+            }
+            let others = inside[(n % SERVERS) as usize].fetch_add(1, Ordering::SeqCst);
+            assert_eq!(others, 0, "two hold {k}");
+            tokio::task::yield_now().await;
+            inside[(n % SERVERS) as usize].fetch_sub(1, Ordering::SeqCst);
+            finish(&*store, &k, &uid, generation).await.unwrap();
+            served.fetch_add(1, Ordering::SeqCst);
+            generation
+        })
+    });
+    let people: Vec<_> = people.collect();
+    let reached = async |count| {
+        until("that they are served", async || (served.load(Ordering::SeqCst) >= count).then_some(())).await;
+    };
+    reached(6).await;
+    let leader = cluster.leader().await;
+    tokio::task::block_in_place(|| cluster.kill(leader));
+    reached(PEOPLE / 2).await;
+    tokio::task::block_in_place(|| cluster.start_again(leader));
+    let mut generations = Vec::new();
+    for person in people {
+        generations.push(soon("the turn of everybody", person).await.unwrap());
+    }
+    let mut all: Vec<u64> = (1..=u64::from(PEOPLE / SERVERS)).flat_map(|n| [n; SERVERS as usize]).collect();
+    generations.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(generations, all);
+    for n in 0..PEOPLE {
+        assert_eq!(said(&*handles[0], &id(&format!("m{n}"))).await, ["enqueued", "admitted", "released"], "m{n}");
+    }
+    let contents = open(&url).await.contents().await.unwrap();
+    assert_eq!(contents.violations(), [""; 0]);
+    assert_eq!(contents.history.len(), PEOPLE as usize);
+    assert!(contents.locks.iter().all(|lock| lock.active.is_empty() && lock.slot.is_none()));
 }
 
 /// How long it took, too.
