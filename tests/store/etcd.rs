@@ -456,6 +456,33 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
+/// They are read with each look at a server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_used_approvals_stays_when_their_claim_ends() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let (store, k) = (open(&cluster.url(&prefix)).await, key("k"));
+    let mut client = raw(&cluster.hosts()).await;
+    let mut marks = async || {
+        let all = etcd_client::GetOptions::new().with_prefix();
+        client.get(format!("{prefix}/used/"), Some(all)).await.unwrap().kvs().len()
+    };
+    let claimed = apply(&*store, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    for n in 0..3 {
+        let asks = Spec { policy: Policy::OwnerApproval, ..spec() };
+        let wish = Request { spec: asks, ..request("a", n) };
+        let (uid, generation) = join(&*store, &k, &wish).await.unwrap();
+        // It takes the place of the one before, which was used.
+        let word = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
+        approve(&*store, &k, &word).await.unwrap();
+        assert!(try_admit(&*store, &k, &uid, generation).await.unwrap());
+        finish(&*store, &k, &uid, generation).await.unwrap();
+    }
+    assert!(marks().await > 0);
+    apply(&*store, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap();
+    assert_eq!(marks().await, 0);
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+}
+
 /// Who writes what, below the prefix of the store. All roles also read everything below it.
 ///
 /// | permission of etcd | `runner` | `approver` | `reviewer` |

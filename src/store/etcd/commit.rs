@@ -163,11 +163,10 @@ pub(super) fn transaction(
                 writes.puts.insert(keys.used(key, &approval.uid), text(&key.0, run, faults)?);
             }
         }
-        if !same_claim {
-            let marks = before.ownership.approvals.iter().filter(|approval| approval.used_by.is_some());
-            writes.deletes.extend(marks.map(|approval| keys.used(key, &approval.uid)));
-        }
     }
+    // All marks, also those of approvals that were replaced or withdrawn: whoever did that may not write here.
+    let marks = keys.used_all(key);
+    let forget_marks = !told_only && !same_claim && !writes.puts.keys().any(|key| key.starts_with(&marks));
     let old = std::mem::take(&mut writes.old);
     if !old.is_empty() {
         writes.puts.insert(keys.old(now, commit), text(&key.0, &old, faults)?);
@@ -180,7 +179,10 @@ pub(super) fn transaction(
     let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision + 1);
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
-    let operations = writes.operations();
+    let mut operations = writes.operations();
+    if forget_marks {
+        operations.push(TxnOp::delete(marks, Some(DeleteOptions::new().with_prefix())));
+    }
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))
