@@ -10,6 +10,9 @@ use super::{
     state::{Ending, Maintenance, Phase, Progress},
 };
 
+/// How many absent waiters one change removes: etcd takes 128 operations at once, and one waiter needs four.
+const MOST_DROPPED: usize = 20;
+
 impl ServerLock {
     fn get_mut(&mut self, uid: &Uid) -> Result<&mut Maintenance, Refusal> {
         self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)
@@ -323,7 +326,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Removes waiters whose process went away longer ago than their place was kept for.
+    /// Removes waiters whose process went away longer ago than their place was kept for; of very many, the next change
+    /// removes more. They are skipped until then, and no change is larger than a store takes.
     pub fn drop_absent(&mut self, leases: &Leases, now: Timestamp) {
         let gone: Vec<Uid> = self
             .active
@@ -331,6 +335,7 @@ impl ServerLock {
             .filter(|record| matches!(record.phase, Phase::Pending))
             .filter(|record| place_kept_until(record, leases, now).is_some_and(|until| until <= now))
             .map(|record| record.uid.clone())
+            .take(MOST_DROPPED)
             .collect();
         for uid in gone {
             self.audit_uid(now, &uid, "dropped", "its process did not come back".to_owned());

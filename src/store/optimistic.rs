@@ -24,7 +24,10 @@ use crate::{
 };
 
 /// How many commits of a lock are remembered, so that somebody whose reply was lost finds out whether his is among them.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 32;
+
+/// For how long a change is tried again whose writing gets no reply, while reading does.
+const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// The first pause after a lost race; later ones grow to the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -40,19 +43,26 @@ pub(super) struct Loaded {
     pub(super) commits: Commits,
 }
 
-/// Names of the last commits of one lock, newest first.
+/// Names of the last commits of one lock, newest first. A store that keeps the words of the owner apart from the rest
+/// remembers the commits of both apart, too: each is written without the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Commits(Vec<String>);
+pub(super) struct Commits([Vec<String>; 2]);
 
 impl Commits {
-    pub(super) fn parse(text: &str) -> Self {
-        Self(text.split_whitespace().map(str::to_owned).collect())
+    pub(super) fn parse(lock: &str, words: &str) -> Self {
+        Self([lock, words].map(|text| text.split_whitespace().map(str::to_owned).collect()))
     }
 
-    /// As text, with one more in front.
-    fn with(&self, name: &str) -> String {
-        let older = self.0.iter().map(String::as_str).take(REMEMBERED - 1);
-        std::iter::once(name).chain(older).collect::<Vec<_>>().join(" ")
+    fn contain(&self, names: &[String]) -> bool {
+        self.0.iter().flatten().any(|commit| names.contains(commit))
+    }
+
+    /// Whether each commit since `earlier` is among them.
+    fn reach(&self, earlier: &Self) -> bool {
+        self.0.iter().zip(&earlier.0).all(|(now, before)| match before.first() {
+            Some(newest) => now.contains(newest),
+            None => now.len() < REMEMBERED,
+        })
     }
 }
 
@@ -63,11 +73,28 @@ pub(super) struct Change<'a> {
     pub(super) after: &'a ServerLock,
     pub(super) finished: &'a [Maintenance],
     pub(super) events: &'a [AuditEvent],
-    /// What [`Commits::parse`] reads back.
-    pub(super) commits: &'a str,
+    /// The name of this commit.
+    pub(super) commit: &'a str,
+    /// Those before it.
+    pub(super) commits: &'a Commits,
 }
 
 impl Change<'_> {
+    /// The last commits of the lock with this one. [`Commits::parse`] reads it back.
+    pub(super) fn commits(&self) -> String {
+        self.with(&self.commits.0[0])
+    }
+
+    /// The same of the owner's words, where they are kept apart.
+    pub(super) fn commits_of_words(&self) -> String {
+        self.with(&self.commits.0[1])
+    }
+
+    fn with(&self, older: &[String]) -> String {
+        let older = older.iter().map(String::as_str).take(REMEMBERED - 1);
+        std::iter::once(self.commit).chain(older).collect::<Vec<_>>().join(" ")
+    }
+
     /// Records that are new or not as they were.
     pub(super) fn written(&self) -> impl Iterator<Item = &Maintenance> {
         self.after.active.iter().filter(|record| self.before.lock.get(&record.uid) != Some(*record))
@@ -98,6 +125,15 @@ pub(super) trait Conditional: Send + Sync {
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError>;
 }
 
+/// Commits without a reply, all from one revision.
+struct Lost {
+    names: Vec<String>,
+    revision: i64,
+    commits: Commits,
+    since: Duration,
+    error: StoreError,
+}
+
 /// Applies a transition. What is stored then, or `None` when it changed nothing.
 pub(super) async fn transact(
     store: &dyn Conditional,
@@ -108,14 +144,26 @@ pub(super) async fn transact(
 ) -> Result<Option<Stored>, StoreError> {
     // Those of one process would only race against each other.
     let _turn = known.turn().await;
-    let mut tried: Vec<String> = Vec::new();
+    let mut lost: Option<Lost> = None;
     let mut pause = PAUSE.0;
     loop {
         let loaded = store.load(key, known.latest()).await?;
         known.remember(&loaded.stored);
-        if loaded.commits.0.iter().any(|commit| tried.contains(commit)) {
-            // The reply was lost, not the commit.
-            return Ok(Some(loaded.stored));
+        if let Some(open) = &lost {
+            if loaded.commits.contain(&open.names) {
+                // The reply was lost, not the commit.
+                return Ok(Some(loaded.stored));
+            }
+            if loaded.stored.revision != open.revision {
+                // So many others wrote that ours may be among those that are forgotten: made again, it might be twice.
+                if !loaded.commits.reach(&open.commits) {
+                    return Err(open.error.clone());
+                }
+                // Somebody else was first. Ours fails its condition, now or when it arrives.
+                lost = None;
+            } else if clock.monotonic().saturating_sub(open.since) > GIVE_UP {
+                return Err(open.error.clone());
+            }
         }
         let mut after = (*loaded.stored.lock).clone();
         transition(&mut after, &loaded.leases, loaded.now)?;
@@ -125,10 +173,8 @@ pub(super) async fn transact(
             return Ok(None);
         }
         let name = Uuid::new_v4().simple().to_string();
-        let commits = loaded.commits.with(&name);
-        tried.push(name);
-        let (before, after) = (&loaded.stored, &after);
-        let change = Change { before, after, finished: &finished, events: &events, commits: &commits };
+        let (before, after, commits) = (&loaded.stored, &after, &loaded.commits);
+        let change = Change { before, after, finished: &finished, events: &events, commit: &name, commits };
         match store.commit(&change).await {
             Ok(Some(revision)) => {
                 let stored = Stored { revision, lock: std::sync::Arc::new(after.clone()) };
@@ -137,7 +183,18 @@ pub(super) async fn transact(
             }
             Ok(None) => {}
             // Whether it was written is seen in what is read next; a late arrival fails its condition.
-            Err(error @ StoreError::Unavailable { .. }) => tracing::debug!(%error, %key, "a commit without a reply"),
+            Err(error @ StoreError::Unavailable { .. }) => {
+                tracing::debug!(%error, %key, "a commit without a reply");
+                let open = lost.get_or_insert_with(|| Lost {
+                    names: Vec::new(),
+                    revision: loaded.stored.revision,
+                    commits: loaded.commits.clone(),
+                    since: clock.monotonic(),
+                    error: error.clone(),
+                });
+                open.names.push(name);
+                open.error = error;
+            }
             Err(error) => return Err(error),
         }
         clock.sleep(jittered(pause)).await;

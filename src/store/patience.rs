@@ -59,13 +59,17 @@ impl Patience {
         let began = self.clock.monotonic();
         let impatient = self.ran_out().is_some_and(|at| began.saturating_sub(at) < IMPATIENT_FOR);
         let mut pause = PAUSE.0;
+        let mut said: Option<StoreError> = None;
         loop {
             let spent = self.clock.monotonic().saturating_sub(began);
             let limit = self.limit.saturating_sub(spent).min(self.limit / SHARE);
-            let result = within(limit, Box::pin(attempt())).await.unwrap_or_else(|| Err(self.silent(limit)));
+            let result = within(limit, Box::pin(attempt())).await;
+            // What it said before tells more than that there was no time left for more.
+            let result = result.unwrap_or_else(|| Err(said.take().unwrap_or_else(|| self.silent(limit))));
             let now = self.clock.monotonic();
             match result {
-                Err(StoreError::Unavailable { .. }) if !impatient && now + pause < began + self.limit => {
+                Err(error @ StoreError::Unavailable { .. }) if !impatient && now + pause < began + self.limit => {
+                    said = Some(error);
                     self.clock.sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }

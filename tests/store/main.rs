@@ -11,6 +11,9 @@
 mod bench;
 mod conformance;
 #[cfg(unix)]
+#[path = "etcd.rs"]
+mod etcd_only;
+#[cfg(unix)]
 mod file;
 #[cfg(unix)]
 mod postgres;

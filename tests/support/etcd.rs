@@ -16,6 +16,9 @@ fn program() -> String {
     built.to_owned()
 }
 
+/// Ends a member. Asked nicely it would wait some seconds for the clients that watch, and its data goes with the test.
+const SIGNAL: &str = "KILL";
+
 struct Member {
     server: Server,
     client: u16,
@@ -62,7 +65,7 @@ impl Etcd {
                     "--log-level=error".to_owned(),
                 ];
                 command.extend(more.iter().map(|argument| (*argument).to_owned()));
-                let server = Server::start(&folder, "TERM", &command);
+                let server = Server::start(&folder, SIGNAL, &command);
                 Member { server, client: *client, peer: *peer, folder, command }
             })
             .collect();
@@ -143,7 +146,7 @@ impl Etcd {
         let old = &self.members[member];
         let (folder, command) = (old.folder.clone(), old.command.clone());
         let (client, peer) = (old.client, old.peer);
-        let server = Server::start(&folder, "TERM", &command);
+        let server = Server::start(&folder, SIGNAL, &command);
         self.members[member] = Member { server, client, peer, folder, command };
         self.wait_until_ready(member);
     }

@@ -21,9 +21,6 @@ use crate::{
     store::{StoreError, optimistic::Change},
 };
 
-/// As many operations as etcd takes in one transaction (`--max-txn-ops`, its default).
-const MOST_OPERATIONS: usize = 128;
-
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
     keys: &'a Keys,
@@ -127,7 +124,7 @@ pub(super) fn transaction(
 ) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key;
-    let commit = change.commits.split_whitespace().next().unwrap_or_default();
+    let commit = change.commit;
     let mut writes = Writes { keys, faults, puts: HashMap::new(), deletes: Vec::new(), old: Vec::new() };
     for record in change.withdrawn() {
         writes.gone(record);
@@ -147,7 +144,7 @@ pub(super) fn transaction(
     // The words of a claim that is over count no more by themselves: only an owner's role may write there.
     if told && (same_claim || !after.ownership.approvals.is_empty()) {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits.to_owned() };
+        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
     let told_only = told && same_claim && !head_moved(change);
@@ -157,7 +154,7 @@ pub(super) fn transaction(
             last_ticket: after.last_ticket,
             slot: after.slot.clone(),
             claim: after.ownership.claim.clone(),
-            commits: change.commits.to_owned(),
+            commits: change.commits(),
         };
         writes.puts.insert(keys.lock(key), text(&key.0, &head, faults)?);
         for approval in &after.ownership.approvals {
@@ -166,11 +163,10 @@ pub(super) fn transaction(
                 writes.puts.insert(keys.used(key, &approval.uid), text(&key.0, run, faults)?);
             }
         }
-        if !same_claim {
-            let marks = before.ownership.approvals.iter().filter(|approval| approval.used_by.is_some());
-            writes.deletes.extend(marks.map(|approval| keys.used(key, &approval.uid)));
-        }
     }
+    // All marks, also those of approvals that were replaced or withdrawn: whoever did that may not write here.
+    let marks = keys.used_all(key);
+    let forget_marks = !told_only && !same_claim && !writes.puts.keys().any(|key| key.starts_with(&marks));
     let old = std::mem::take(&mut writes.old);
     if !old.is_empty() {
         writes.puts.insert(keys.old(now, commit), text(&key.0, &old, faults)?);
@@ -183,12 +179,9 @@ pub(super) fn transaction(
     let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision + 1);
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
-    let operations = writes.operations();
-    if operations.len() > MOST_OPERATIONS {
-        return Err(faults.unreadable(format!(
-            "{} records change at once, more than etcd takes in one transaction (--max-txn-ops)",
-            change.finished.len()
-        )));
+    let mut operations = writes.operations();
+    if forget_marks {
+        operations.push(TxnOp::delete(marks, Some(DeleteOptions::new().with_prefix())));
     }
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));

@@ -6,15 +6,21 @@ use etcd_client::Error;
 
 use crate::store::StoreError;
 
+/// How a server looks that ends a connection instead of saying what it wants: TLS tells of a missing client certificate
+/// only after the connection counts as made.
+const CLOSED: [&str; 5] = ["connection closed", "reset", "roken pipe", "frame", "alert"];
+
 /// Makes errors of one store. The numbers are gRPC's status codes, <https://grpc.io/docs/guides/status-codes/>.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     address: Arc<str>,
+    /// What a cluster may want that ends connections without a word.
+    may_want: &'static str,
 }
 
 impl Faults {
-    pub(super) fn new(address: &str) -> Self {
-        Self { address: address.into() }
+    pub(super) fn new(address: &str, may_want: &'static str) -> Self {
+        Self { address: address.into(), may_want }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -45,6 +51,15 @@ impl Faults {
                     3 if message.contains("user name is empty") => {
                         self.forbidden("it wants a login: write etcd://USER:PASSWORD@HOST:2379/prefix")
                     }
+                    3 if message.contains("too many operations") => self.forbidden(format!(
+                        "one change is more than it takes in one transaction, nothing of it was stored ({message}); \
+                         raise --max-txn-ops of its members"
+                    )),
+                    // It can be read, so whoever waits until it is back would wait for ever.
+                    8 if message.contains("space exceeded") => self.forbidden(format!(
+                        "it has no space left and takes no changes ({message}): compact and defragment it, or raise \
+                         --quota-backend-bytes; then disarm its alarm"
+                    )),
                     7 => self.forbidden(format!(
                         "the user may not do this ({message}); see the guide about many runners for what each role needs"
                     )),
@@ -52,7 +67,11 @@ impl Faults {
                     3 | 11 | 12 => self.unreadable(message),
                     _ => {
                         let deeper = status.source().map(|source| format!(": {}", deepest(source))).unwrap_or_default();
-                        self.unavailable(format!("it cannot be reached ({message}{deeper})"))
+                        let mut cause = format!("it cannot be reached ({message}{deeper})");
+                        if CLOSED.iter().any(|sign| cause.contains(sign)) {
+                            cause.push_str(&format!("; if it stays so, {}", self.may_want));
+                        }
+                        self.unavailable(cause)
                     }
                 }
             }

@@ -82,7 +82,7 @@ impl EtcdStore {
     /// the watch. `clock` measures waits only; what time it is say the servers.
     pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address);
+        let faults = Faults::new(&parsed.address, parsed.may_want());
         let time =
             ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
@@ -108,8 +108,9 @@ impl EtcdStore {
         Ok(url::parse(url)?.address)
     }
 
-    /// Since when those are away who have no lease.
-    async fn away(&self, read: &mut [Read]) -> Result<(), StoreError> {
+    /// Since when those are away who have no lease, seen from the time of the read: a later one, also one told by another
+    /// server, would let them live on for that difference.
+    async fn away(&self, read: &mut [Read], now: Timestamp) -> Result<(), StoreError> {
         let mut gone: Vec<RunnerId> = read.iter_mut().flat_map(|read| std::mem::take(&mut read.gone)).collect();
         gone.sort();
         gone.dedup();
@@ -123,10 +124,6 @@ impl EtcdStore {
                 }
             }
         }
-        if ended.is_empty() {
-            return Ok(());
-        }
-        let now = self.time.now().await?;
         for (runner, until) in ended {
             for read in &mut *read {
                 let attached = read.stored.lock.active.iter().filter_map(|record| record.attachment.as_ref());
@@ -145,7 +142,7 @@ impl EtcdStore {
         let reads = rows::reads(&self.link.keys, key, known.as_ref());
         let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
         let mut read = [rows::read(found, key, known, now, &self.link.faults)?];
-        self.away(&mut read).await?;
+        self.away(&mut read, now).await?;
         let [read] = read;
         Ok(read.loaded(now))
     }
@@ -256,7 +253,7 @@ impl Store for EtcdStore {
                 let reads = rows::all_reads(&self.link.keys);
                 let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
                 let mut reads = rows::read_all(found, now, &self.link.faults)?;
-                self.away(&mut reads).await?;
+                self.away(&mut reads, now).await?;
                 let views = reads.into_iter().map(|read| {
                     let leases = Arc::new(read.leases);
                     LockView { lock: read.stored.lock, leases, now }

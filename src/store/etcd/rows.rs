@@ -218,7 +218,7 @@ fn assemble(
     }
     gone.sort();
     gone.dedup();
-    let commits = Commits::parse(&format!("{} {}", head.commits, words.commits));
+    let commits = Commits::parse(&head.commits, &words.commits);
     Ok(Read { stored: Stored { revision, lock: Arc::new(lock) }, commits, leases, gone })
 }
 

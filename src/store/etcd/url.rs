@@ -153,6 +153,15 @@ impl Parsed {
         options
     }
 
+    /// What to try when the servers end each connection.
+    pub(super) fn may_want(&self) -> &'static str {
+        match (self.tls, &self.identity) {
+            (false, _) => "it may want TLS: write tls=on, and ca_file for a private authority",
+            (true, None) => "it may want a client certificate: write cert_file and key_file",
+            (true, Some(_)) => "it may refuse the client certificate in cert_file",
+        }
+    }
+
     /// A client for the same servers over HTTP.
     pub(super) fn http(&self) -> Result<reqwest::Client, StoreError> {
         let cannot = |error: reqwest::Error| refused(format!("its certificates cannot be used ({error})"));

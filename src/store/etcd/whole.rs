@@ -32,7 +32,7 @@ async fn pages(store: &EtcdStore, prefix: &str, revision: i64) -> Result<Vec<Key
     loop {
         let page = GetOptions::new().with_range(end.clone()).with_revision(revision).with_limit(1000);
         let page = page.with_sort(SortTarget::Key, SortOrder::Ascend);
-        let found = link.get(from.clone(), page).await?;
+        let found = link.patience.repeat(|| link.get(from.clone(), page.clone())).await?;
         all.extend_from_slice(found.kvs());
         match found.kvs().last() {
             Some(last) if found.more() => {
@@ -47,7 +47,7 @@ async fn pages(store: &EtcdStore, prefix: &str, revision: i64) -> Result<Vec<Key
 /// Reads everything, of one revision.
 pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
-    let reply = link.txn(Txn::new().and_then(rows::all_reads(keys))).await?;
+    let reply = link.patience.repeat(|| link.txn(Txn::new().and_then(rows::all_reads(keys)))).await?;
     let revision = reply.header().map(etcd_client::ResponseHeader::revision).unwrap_or_default();
     let mut reads = Reads::of(reply.op_responses());
     let found: Vec<Read> = rows::read_every(&mut reads, store.time.now().await?, faults)?;
@@ -102,10 +102,19 @@ fn oddities(
             odd.push(format!("{} is active, but its name is free", record.id));
         }
     }
+    let mut found = HashSet::new();
     for pair in uids {
         let place: Place = json(pair, faults)?;
         if !active.contains_key(&place.record) && !past.contains(&place.record) {
             odd.push(format!("{} leads to {}, where nothing is", place.uid, place.record));
+        }
+        found.insert(place.record);
+    }
+    let records = active.values().copied().map(|record| (keys.active(&record.lock_key, &record.uid), record));
+    let records = records.chain(history.iter().map(|record| (keys.past(&record.id, &record.uid), record)));
+    for (key, record) in records {
+        if !found.contains(&key) {
+            odd.push(format!("{} ({}) cannot be found by its incarnation", record.id, record.uid));
         }
     }
     Ok(odd)

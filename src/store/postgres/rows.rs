@@ -207,7 +207,7 @@ fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loade
         stored: Stored { revision: row.revision, lock },
         leases: row.leases(faults)?,
         now: time(row.now, faults)?,
-        commits: Commits::parse(&row.commits),
+        commits: Commits::parse(&row.commits, ""),
     })
 }
 
@@ -393,7 +393,7 @@ pub(super) async fn commit(
     )
     .bind(escaped(key).as_ref())
     .bind(change.before.revision)
-    .bind(change.commits)
+    .bind(change.commits())
     .bind(head)
     .bind(signed(after.generation, faults)?)
     .bind(signed(after.last_ticket, faults)?)
