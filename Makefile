@@ -48,11 +48,8 @@ testacc: setup ## Only the acceptance tests
 bench: setup-build ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
 	@tools/bench/run $(BENCH)
 
-# The numbers of a long run; each may be given: make soak HAMMER_SECONDS=60 STORE=postgres
-soak: setup ## Hammer each store for 10 minutes (STORE=sqlite, postgres or etcd: one; HAMMER_SECONDS, … change it)
-	@HAMMER_SECONDS=$${HAMMER_SECONDS:-600} HAMMER_PROCESSES=$${HAMMER_PROCESSES:-64} \
-		HAMMER_SERVERS=$${HAMMER_SERVERS:-20} HAMMER_LEASE_MS=$${HAMMER_LEASE_MS:-3000} \
-		cargo test --locked --test hammer -- --nocapture --test-threads=1 nobody_does_what_it_has_no_right_to_do_$(STORE)
+soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models
+	@tools/soak
 
 release: setup-build ## Build the release archives of this machine's platform into target/release-archives
 	@tools/release
