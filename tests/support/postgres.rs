@@ -94,10 +94,11 @@ impl Postgres {
             "--locale=C",
             "--no-sync",
         ]);
-        Self::run(&folder, data, free_port(), settings.iter().map(|setting| (*setting).to_owned()).collect())
+        let more: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Self::run(&folder, &data, free_port(), &more)
     }
 
-    fn run(folder: &Path, data: PathBuf, port: u16, more: Vec<String>) -> Self {
+    fn run(folder: &Path, data: &Path, port: u16, more: &[String]) -> Self {
         let program = programs().join("postgres");
         let (port_text, socket) = (port.to_string(), format!("unix_socket_directories={}", folder.display()));
         let mut command = vec![program.to_str().unwrap(), "-D", data.to_str().unwrap(), "-p", &port_text];
@@ -114,22 +115,30 @@ impl Postgres {
         for setting in settings.into_iter().chain(more.iter().map(String::as_str)) {
             command.extend(["-c", setting]);
         }
-        let server = Server::start(folder, "INT", &as_its_user(&command));
-        let this = Self { server, port, data, more };
-        this.wait_until_ready();
-        this
-    }
-
-    fn wait_until_ready(&self) {
-        let program = programs().join("pg_isready");
         let began = Instant::now();
         loop {
-            let port = self.port.to_string();
-            let asked = Command::new(&program).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap();
-            if asked.success() {
-                return;
+            let server = Server::start(folder, "INT", &as_its_user(&command));
+            let mut this = Self { server, port, data: data.to_owned(), more: more.to_owned() };
+            if this.is_ready_before_it_ends() {
+                return this;
             }
-            assert!(began.elapsed() < Duration::from_secs(30), "PostgreSQL did not start: {}", self.server.log());
+            // After a kill, the old one's children hold its memory for a moment, and a new one ends at once.
+            assert!(began.elapsed() < Duration::from_secs(30), "PostgreSQL did not start: {}", this.server.log());
+            this.server.kill();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn is_ready_before_it_ends(&self) -> bool {
+        let program = programs().join("pg_isready");
+        let (port, process) = (self.port.to_string(), PathBuf::from(format!("/proc/{}/stat", self.server.pid)));
+        loop {
+            let asked = Command::new(&program).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap();
+            // A process that has ended is a zombie until its keeper looks.
+            let ended = fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
+            if asked.success() || ended {
+                return !ended;
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -142,7 +151,7 @@ impl Postgres {
     /// Starts it again, on the same port and data.
     pub fn start_again(&mut self) {
         let (folder, data, more) = (self.server.folder.clone(), self.data.clone(), self.more.clone());
-        *self = Self::run(&folder, data, self.port, more);
+        *self = Self::run(&folder, &data, self.port, &more);
     }
 
     /// A URL for a user and a database.
