@@ -78,6 +78,10 @@ pub struct Course {
     pub end: BTreeMap<String, State>,
     /// Everything in between.
     pub lines: Vec<Line>,
+    /// Accounts whose process was stopped between its last look at the clock and the call that follows it. That call may
+    /// still arrive when the process goes on: a BMC knows no generations, and nothing can look at a clock and call in one.
+    /// One call; whoever makes another one is at fault.
+    pub caught: BTreeSet<String>,
 }
 
 /// What a run must not show.
@@ -124,12 +128,20 @@ impl Block<'_> {
     }
 }
 
+/// Whether another attempt or another hold has changed the machine since this one did.
+fn is_late(blocks: &[Block<'_>], hold: &str, attempt: u64) -> bool {
+    let began = blocks.iter().position(|block| block.hold == hold);
+    let replaced = |block: &Block<'_>| block.hold == hold && block.lines.iter().any(|(_, other)| *other > attempt);
+    began.is_some_and(|began| blocks[began..].iter().any(|block| block.hold != hold || replaced(block)))
+}
+
 /// Every rule that the run broke; none in a good run.
 pub fn judge(course: &Course) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut machines: BTreeMap<&str, Vec<Block<'_>>> = BTreeMap::new();
     let mut ordered: Vec<&Line> = course.lines.iter().collect();
     ordered.sort_by_key(|line| line.at);
+    let mut caught = course.caught.clone();
     for line in ordered {
         let Some((hold, attempt)) = who(line).filter(|(hold, _)| course.asked.get(*hold) == Some(&line.system)) else {
             let what = format!("{} has no business on {}", line.account, line.system);
@@ -141,6 +153,9 @@ pub fn judge(course: &Course) -> Vec<Fault> {
             faults.push(Fault { rule: Rule::Stranger, what, lines: vec![line.clone()] });
         }
         let blocks = machines.entry(&line.system).or_default();
+        if is_late(blocks, hold, attempt) && caught.remove(&line.account) {
+            continue;
+        }
         match blocks.last_mut().filter(|block| block.hold == hold) {
             Some(block) => block.lines.push((line, attempt)),
             None => blocks.push(Block { hold, lines: vec![(line, attempt)] }),

@@ -26,7 +26,7 @@ mod support;
 mod tally;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arena::Kind;
 use checker::{Course, Rule, judge};
@@ -67,6 +67,8 @@ async fn hammer(kind: Kind) {
 
 /// The same run with its lines in another order, or without one of them, is not a good one.
 fn the_checker_would_have_found_it(course: &Course) {
+    // Whoever may be late once is not looked at here.
+    let course = &Course { caught: BTreeSet::new(), ..course.clone() };
     let rules = |course: &Course| judge(course).into_iter().map(|fault| fault.rule).collect::<Vec<_>>();
     let mut machines: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, line) in course.lines.iter().enumerate() {

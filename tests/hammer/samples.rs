@@ -1,6 +1,6 @@
 //! Made-up journals: what the checker must let pass, and what it must find.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checker::{Change, Course, ENABLED, Line, Rule, State, TARGET, judge};
 
@@ -32,6 +32,7 @@ fn course(asked: &[&str], did: &[(&str, Change)]) -> Course {
         start: machines(),
         end: machines(),
         lines: did.iter().enumerate().map(line).collect(),
+        caught: BTreeSet::new(),
     }
 }
 
@@ -145,4 +146,18 @@ fn whoever_nobody_asked_is_found() {
     let mut odd = one_after_the_other();
     odd.lines.insert(1, Line { change: Change::Other("insert".into()), ..odd.lines[0].clone() });
     assert_eq!(broken(&odd), [Rule::Stranger]);
+}
+
+#[test]
+fn whoever_was_caught_between_look_and_call_may_be_late_once() {
+    let mut late = course(
+        &["hold-1"],
+        &[("hold-1.1", reset("GracefulShutdown")), ("hold-1.2", reset("On")), ("hold-1.1", reset("On"))],
+    );
+    assert!(broken(&late).contains(&Rule::Fencing));
+    late.caught.insert("hold-1.1".to_owned());
+    assert_eq!(broken(&late), []);
+    let again = Line { at: 9, ..late.lines[2].clone() };
+    late.lines.push(again);
+    assert!(broken(&late).contains(&Rule::Fencing), "once");
 }

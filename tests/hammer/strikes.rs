@@ -38,7 +38,7 @@ impl Supervisor {
             self.processes.get_mut(&victim).unwrap().kill();
         } else if stopped <= all.len() / 3 && self.processes[&victim].stopped.is_none() {
             let ambush = if holding && self.chance.percent(70) { self.ambush(victim).await } else { None };
-            self.stop(victim).await;
+            self.stop(victim, ambush.is_some()).await;
             if let Some(fault) = ambush {
                 self.tally.ambushed += 1;
                 let _ = self.simulator.remove_fault(fault);
@@ -89,7 +89,7 @@ impl Supervisor {
 
     /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that
     /// it is in the middle of it.
-    async fn stop(&mut self, victim: u64) {
+    async fn stop(&mut self, victim: u64, before_its_call: bool) {
         self.tally.stops += 1;
         let time = if self.chance.percent(85) {
             self.chance.between(self.lease * 13 / 10, self.lease * 5 / 2)
@@ -102,6 +102,9 @@ impl Supervisor {
         let hold = &self.holds[&order.number];
         let in_force = hold.attempt == order.attempt && hold.over.is_none();
         let Some(uid) = hold.uid.clone().filter(|_| in_force) else { return };
+        if !before_its_call && self.is_changing(&uid).await {
+            self.caught.insert(order.account());
+        }
         // Only whoever has the right to act now can lose it. One that stands before the moment when it takes the right
         // takes it when it goes on, and is later than the other attempt then, whatever its number.
         let Ok(Some(Found::Active(record))) = self.store.find_uid(&uid).await else { return };

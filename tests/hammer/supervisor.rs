@@ -69,6 +69,8 @@ pub struct Supervisor {
     pub tally: Tally,
     /// See [`Outcome`].
     problems: Vec<String>,
+    /// What [`Course::caught`] tells the checker.
+    pub caught: BTreeSet<String>,
 }
 
 /// What came of a run.
@@ -119,7 +121,13 @@ pub async fn run(sizes: &Sizes, kind: Kind) -> Outcome {
     let _ = simulator.wait_until("machines at rest", Duration::from_secs(5), at_rest).await;
 
     let asked = supervisor.holds.iter().map(|(number, hold)| (format!("hold-{number}"), hold.server.clone())).collect();
-    let course = Course { asked, start, end: journal::states(&simulator), lines: journal::lines(&simulator) };
+    let course = Course {
+        asked,
+        start,
+        end: journal::states(&simulator),
+        lines: journal::lines(&simulator),
+        caught: supervisor.caught.clone(),
+    };
     simulator.stop().await;
     drop(supervisor.processes);
     let mut tally = supervisor.tally;
@@ -158,6 +166,7 @@ impl Supervisor {
             started: 0,
             tally: Tally::default(),
             problems: Vec::new(),
+            caught: BTreeSet::new(),
         }
     }
 
