@@ -18,7 +18,9 @@ pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
     for kind in KINDS {
         for (waiters, rounds, most) in CROWDS {
-            rows.push(among(kind, waiters, rounds, most).await);
+            let row = among(kind, waiters, rounds, most).await;
+            println!("{}: {} ({})", row.what, row.measured, row.reference);
+            rows.push(row);
         }
     }
     rows
@@ -28,7 +30,7 @@ async fn among(kind: Kind, waiters: usize, rounds: usize, most: usize) -> Row {
     let backing = Backing::start(kind);
     let store = open(&backing.url()).await;
     let gate = runner(0);
-    keep_alive(store.clone(), gate.clone()).await;
+    let heart = keep_alive(store.clone(), gate.clone()).await;
     let mut crowd = Crowd::start(&backing.url()).await;
     let (mut gaps, mut requests, mut queued) = (Vec::new(), 0, Duration::ZERO);
     for round in 0..rounds {
@@ -55,6 +57,7 @@ async fn among(kind: Kind, waiters: usize, rounds: usize, most: usize) -> Row {
         }
     }
     drop(crowd);
+    drop(heart);
     store.close().await;
     let plain = Plain::open(&backing).await.median().await;
     let asked = match kind {

@@ -40,16 +40,17 @@ async fn of(kind: Kind) -> Row {
         empty.close().await;
         // It has another id now.
         let store = open(&backing.url()).await;
-        keep_alive(store.clone(), runner(0)).await;
-        stores.push((backing, store, Vec::new()));
+        let heart = keep_alive(store.clone(), runner(0)).await;
+        stores.push((backing, store, Vec::new(), heart));
     }
     for turn in 0..TURNS {
-        for (_, store, times) in &mut stores {
+        for (_, store, times, _) in &mut stores {
             times.push(way(&**store, turn).await);
         }
     }
     let [little, much] = [0, 1].map(|n| median(&stores[n].2));
-    for (_, store, _) in &stores {
+    for (_, store, _, heart) in &stores {
+        heart.abort();
         store.close().await;
     }
     Row::new(

@@ -15,6 +15,7 @@ use terraform_provider_metal::{
     },
     store::{Store, StoreError},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// The engine's own figures.
 pub const TTL: Duration = Duration::from_secs(30);
@@ -126,13 +127,13 @@ pub async fn finish(store: &dyn Store, place: &Place) {
     finished.await.unwrap();
 }
 
-/// The heartbeat of a process, for as long as it lives.
-pub async fn keep_alive(store: Arc<dyn Store>, runner: Runner) {
+/// The heartbeat of a process, for as long as this value lives.
+pub async fn keep_alive(store: Arc<dyn Store>, runner: Runner) -> AbortOnDropHandle<()> {
     store.renew(&runner, TTL).await.unwrap();
-    tokio::spawn(async move {
+    AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             tokio::time::sleep(TTL / 3).await;
             store.renew(&runner, TTL).await.unwrap();
         }
-    });
+    }))
 }

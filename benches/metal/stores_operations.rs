@@ -34,7 +34,7 @@ pub async fn measure() -> Vec<Row> {
 async fn of(kind: Kind) -> Vec<Row> {
     let backing = Backing::start(kind);
     let (store, plain) = (open(&backing.url()).await, Plain::open(&backing).await);
-    keep_alive(Arc::clone(&store), runner(0)).await;
+    let heart = keep_alive(Arc::clone(&store), runner(0)).await;
     let mut rates: [Vec<f64>; 4] = Default::default();
     let mut shares: [Vec<f64>; 4] = Default::default();
     let mut limits = Vec::new();
@@ -50,6 +50,7 @@ async fn of(kind: Kind) -> Vec<Row> {
             shares[n].push(rate(took) / limit);
         }
     }
+    drop(heart);
     store.close().await;
     NAMES.iter().enumerate().map(|(n, name)| row(kind, name, &rates[n], &limits, &shares[n])).collect()
 }

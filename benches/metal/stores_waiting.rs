@@ -24,7 +24,7 @@ pub async fn measure() -> Vec<Row> {
 async fn with(kind: Kind, waiters: usize) -> Row {
     let backing = Backing::start(kind);
     let store = open(&backing.url()).await;
-    keep_alive(store.clone(), runner(0)).await;
+    let heart = keep_alive(store.clone(), runner(0)).await;
     let first = join(&*store, &key("lock"), &request("first", &runner(0))).await;
     assert!(try_admit(&*store, &first).await);
     let mut crowd = Crowd::start(&backing.url()).await;
@@ -37,6 +37,7 @@ async fn with(kind: Kind, waiters: usize) -> Row {
     let (used, took) = (used().saturating_sub(before), begin.elapsed().as_secs_f64());
     let asked = backing.requests().await.map(|now| now - asked.unwrap());
     drop(crowd);
+    drop(heart);
     store.close().await;
     let processor = used.as_secs_f64() / took * 100.0;
     #[allow(clippy::cast_precision_loss, reason = "a few thousand")]

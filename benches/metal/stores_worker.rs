@@ -1,10 +1,10 @@
 //! Processes that wait: this program, started again, opens the store and does what it reads line by line.
 use std::{process::Stdio, sync::Arc};
 
+use futures_util::StreamExt as _;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
-    task::JoinSet,
 };
 
 use crate::{
@@ -17,6 +17,9 @@ pub const ROLE: &str = "METAL_BENCH_STORE_WORKER";
 
 /// As many processes share the waiters.
 pub const PROCESSES: usize = 8;
+
+/// How many of a process ask for a place at once: as many as a host has resources under way.
+const AT_ONCE: usize = 10;
 
 /// Nanoseconds of the clock that all processes of this machine share.
 pub fn monotonic() -> i64 {
@@ -37,29 +40,25 @@ pub async fn run(task: &str) {
     let (number, url) = task.split_once(' ').unwrap();
     let number: usize = number.parse().unwrap();
     let (store, runner) = (stores::open(url).await, runner(number));
-    keep_alive(Arc::clone(&store), runner.clone()).await;
+    let _heart = keep_alive(Arc::clone(&store), runner.clone()).await;
     println!("open");
     let mut told = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = told.next_line().await.unwrap() {
         let (name, waiters) = line.split_once(' ').unwrap();
         let (lock, waiters) = (key(name), waiters.parse::<usize>().unwrap());
-        let mut joining = JoinSet::new();
-        for waiter in 0..waiters {
-            let (store, lock, wish) =
-                (Arc::clone(&store), lock.clone(), request(&format!("{name}-{number}-{waiter}"), &runner));
-            joining.spawn(async move {
-                let place = join(&*store, &lock, &wish).await;
-                // It waits from the moment on that it has its place.
-                tokio::spawn(async move {
-                    admit(&store, &place).await;
-                    let admitted = monotonic();
-                    let ends = monotonic();
-                    finish(&*store, &place).await;
-                    println!("held {admitted} {ends} {}", monotonic());
-                });
+        let joining = futures_util::stream::iter(0..waiters).map(async |waiter| {
+            let place = join(&*store, &lock, &request(&format!("{name}-{number}-{waiter}"), &runner)).await;
+            // It waits from the moment on that it has its place.
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                admit(&store, &place).await;
+                let admitted = monotonic();
+                let ends = monotonic();
+                finish(&*store, &place).await;
+                println!("held {admitted} {ends} {}", monotonic());
             });
-        }
-        joining.join_all().await;
+        });
+        joining.buffer_unordered(AT_ONCE).collect::<()>().await;
         println!("joined");
     }
 }
