@@ -95,6 +95,7 @@ pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
             lock: &view.lock,
             leases: &view.leases,
             now: view.now,
+            queue: &view.queue,
             uid: &place.uid,
             generation: place.generation,
             intent: &intent,

@@ -153,7 +153,7 @@ impl EtcdStore {
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
         known.remember(&stored);
-        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+        Ok(LockView::new(stored.lock, leases, now))
     }
 
     /// One key that is there or not.
@@ -256,10 +256,7 @@ impl Store for EtcdStore {
                 let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
                 let mut reads = rows::read_all(found, now, &self.link.faults)?;
                 self.away(&mut reads).await?;
-                let views = reads.into_iter().map(|read| {
-                    let leases = Arc::new(read.leases);
-                    LockView { lock: read.stored.lock, leases, now }
-                });
+                let views = reads.into_iter().map(|read| LockView::new(read.stored.lock, read.leases, now));
                 Ok(views.collect())
             })
             .await
