@@ -141,10 +141,15 @@ impl EtcdStore {
 
     async fn load_once(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
         let now = self.time.now().await?;
-        let known = known.filter(|known| known.revision > 0);
-        let reads = rows::reads(&self.link.keys, key, known.as_ref());
-        let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
-        let mut read = [rows::read(found, key, known, now, &self.link.faults)?];
+        let mut known = known.filter(|known| known.revision > 0);
+        let read = loop {
+            let reads = rows::reads(&self.link.keys, key, known.as_ref());
+            let found = Reads::of(self.link.txn(reads).await?.op_responses());
+            if let Some(read) = rows::read(found, key, known.take(), now, &self.link.faults)? {
+                break read;
+            }
+        };
+        let mut read = [read];
         self.away(&mut read).await?;
         let [read] = read;
         Ok(read.loaded(now))
