@@ -9,7 +9,8 @@ use crate::{
     table::Row,
 };
 
-const LOOK: Duration = Duration::from_secs(30);
+/// Longer than a lease: each waiter wakes when that of somebody ahead would end, and looks whether it was renewed.
+const LOOK: Duration = Duration::from_secs(40);
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
