@@ -35,6 +35,7 @@ mod stores_plain;
 mod stores_waiting;
 mod stores_worker;
 #[path = "../../tests/support/mod.rs"]
+#[allow(clippy::duration_suboptimal_units, reason = "as the tests that share it")]
 mod support;
 mod table;
 mod waiting;

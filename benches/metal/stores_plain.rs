@@ -22,7 +22,7 @@ pub enum Plain {
     /// One writer, as SQLite has one; several would wait for each other by polling.
     Sqlite(Arc<Mutex<SqliteConnection>>),
     Postgres(PgPool),
-    Etcd(etcd_client::Client),
+    Etcd(Box<etcd_client::Client>),
 }
 
 impl Plain {
@@ -41,7 +41,10 @@ impl Plain {
                 sqlx::query("CREATE TABLE plain (name text PRIMARY KEY, body text)").execute(&pool).await.unwrap();
                 Self::Postgres(pool)
             }
-            Backing::Etcd(cluster) => Self::Etcd(etcd_client::Client::connect([cluster.hosts()], None).await.unwrap()),
+            Backing::Etcd(cluster) => {
+                let client = etcd_client::Client::connect([cluster.hosts()], None).await.unwrap();
+                Self::Etcd(Box::new(client))
+            }
         }
     }
 
