@@ -1,7 +1,8 @@
 //! `make bench`: the shipped binary against named references, as ratios of one run.
 //!
-//! This program plays three parts: the host that drives the provider, the machines behind it (the simulator), and, started
-//! again with [`plain_client::ROLE`] set, the plain client that refreshes are compared with. Sections may be named:
+//! This program plays four parts: the host that drives the provider, the machines behind it (the simulator), and, started
+//! again with [`plain_client::ROLE`] set, the plain client that refreshes are compared with, or, with
+//! [`stores_worker::ROLE`], one of the processes that wait in a coordination store. Sections may be named:
 //! `make bench`, with `BENCH="start refresh"`. Only a whole run writes `docs/performance.md`.
 #![allow(
     clippy::unwrap_used,
@@ -25,6 +26,17 @@ mod provider;
 mod refresh;
 mod rules;
 mod start;
+mod stores;
+mod stores_hand_over;
+mod stores_history;
+mod stores_lock;
+mod stores_operations;
+mod stores_plain;
+mod stores_waiting;
+mod stores_worker;
+#[path = "../../tests/support/mod.rs"]
+#[allow(clippy::duration_suboptimal_units, reason = "as the tests that share it")]
+mod support;
 mod table;
 mod waiting;
 
@@ -37,6 +49,9 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Ok(task) = std::env::var(plain_client::ROLE) {
         return runtime.block_on(plain_client::run(&task));
+    }
+    if let Ok(task) = std::env::var(stores_worker::ROLE) {
+        return runtime.block_on(stores_worker::run(&task));
     }
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let rows = runtime.block_on(sections(&named));
@@ -69,6 +84,18 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("hand-over") {
         rows.extend(hand_over::measure().await);
+    }
+    if wanted("stores-hand-over") {
+        rows.extend(stores_hand_over::measure().await);
+    }
+    if wanted("stores-operations") {
+        rows.extend(stores_operations::measure().await);
+    }
+    if wanted("stores-waiting") {
+        rows.extend(stores_waiting::measure().await);
+    }
+    if wanted("stores-history") {
+        rows.extend(stores_history::measure().await);
     }
     rows
 }

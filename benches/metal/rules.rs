@@ -12,6 +12,7 @@ use terraform_provider_metal::maintenance::{
     lock::{Leases, Request, ServerLock},
     power::Limits,
     prepare::Facts,
+    queue::Queue,
     spec::{Kind, Spec, WaitFor},
     window::{OnClose, WindowSpec},
 };
@@ -99,6 +100,8 @@ pub fn measure() -> Vec<Row> {
                 lock: &lock,
                 leases: &leases,
                 now,
+                // Worked out anew each time: the first who looks at a view.
+                queue: &Queue::default(),
                 uid: &uid,
                 generation,
                 intent: &intent,

@@ -141,6 +141,7 @@ impl<'a> Drive<'a> {
             lock: &view.lock,
             leases: &view.leases,
             now: view.now,
+            queue: &view.queue,
             uid: &self.uid,
             generation: self.generation,
             intent,

@@ -64,7 +64,7 @@ impl Engine {
             return Ok(Held { record, active, waiting_for: None, ahead: None, now: self.parts.clock.now() });
         }
         let view = self.store().view(&record.lock_key).await?;
-        let turn = queue::turn(&view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
+        let turn = queue::turn_in(&view.queue, &view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
         let (waiting_for, ahead) = match turn {
             Turn::Yours => (Some("a process that drives it: apply again".to_owned()), Some(0)),
             Turn::ReclaimOverdue(_) => (Some("an overdue hold that the next process gives back".to_owned()), Some(1)),

@@ -35,11 +35,10 @@ impl Snapshot {
         key: &LockKey,
     ) -> Result<LockView, EngineError> {
         let views = self.all(store, clock).await?;
-        Ok(views.get(key).cloned().unwrap_or_else(|| LockView {
-            lock: Arc::new(ServerLock::new(key.clone())),
-            leases: Arc::new(Leases::default()),
-            now: clock.now(),
-        }))
+        Ok(views
+            .get(key)
+            .cloned()
+            .unwrap_or_else(|| LockView::new(Arc::new(ServerLock::new(key.clone())), Leases::default(), clock.now())))
     }
 
     /// What is known of every machine, at most [`FRESH`] old.

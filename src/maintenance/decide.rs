@@ -10,7 +10,7 @@ use super::{
     lock::{Leases, ServerLock},
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
-    queue::{Turn, WaitReason, shown_time, turn},
+    queue::{Queue, Turn, WaitReason, shown_time, turn_in},
     restore,
     spec::{CompleteWhen, Kind, WaitFor},
     state::{Ending, Maintenance, Phase, Progress},
@@ -46,6 +46,8 @@ pub struct Situation<'a> {
     pub leases: &'a Leases,
     /// The store's time.
     pub now: Timestamp,
+    /// The queue of these, for everybody who looks at them.
+    pub queue: &'a Queue,
     /// The record that is driven.
     pub uid: &'a Uid,
     /// The right to drive it.
@@ -149,7 +151,7 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
         return Decision::Change(Change::Withdraw);
     }
-    match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
+    match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
         // Only a place was asked for, and it has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
@@ -192,7 +194,7 @@ fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
             _ => Decision::Wait { reason, poll: false, wake: Some(until) },
         });
     }
-    Some(match turn(at.lock, at.leases, at.uid, at.aging, at.now) {
+    Some(match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
         // The slot is ours but our lease is over: the engine renews it and asks again.
         Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => Decision::Wait {
             reason: "the lease is over and is being renewed".to_owned(),

@@ -3,7 +3,7 @@
 //! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of priority per `aging`
 //! interval, so that nobody starves. Who may not start yet does not block those behind. A holder is never evicted.
 
-use std::{cmp::Reverse, fmt, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, fmt, sync::OnceLock, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -154,12 +154,12 @@ pub enum WaitReason {
         /// What keeps it.
         hindrances: Vec<Hindrance>,
         /// The holder and the waiters before it, in order.
-        ahead: Vec<Ahead>,
+        ahead: AheadOf,
     },
     /// Others are before it: the holder first.
     Turn {
         /// The holder and the waiters before it, in order.
-        ahead: Vec<Ahead>,
+        ahead: AheadOf,
     },
     /// Something else acts under the same hold.
     SameHold {
@@ -186,12 +186,10 @@ impl fmt::Display for WaitReason {
                 if ahead.is_empty() {
                     return Ok(());
                 }
-                write!(f, "; {} ahead: ", ahead.len())?;
-                entries(f, ahead)
+                write!(f, "; {} ahead: {ahead}", ahead.len())
             }
             Self::Turn { ahead } => {
-                write!(f, "waiting for turn, {} ahead: ", ahead.len())?;
-                entries(f, ahead)
+                write!(f, "waiting for turn, {} ahead: {ahead}", ahead.len())
             }
             Self::SameHold { actor } => write!(f, "waiting until {actor} is done with this server"),
             Self::HoldNotReady { hold, state } => {
@@ -201,15 +199,39 @@ impl fmt::Display for WaitReason {
     }
 }
 
-fn entries(f: &mut fmt::Formatter<'_>, ahead: &[Ahead]) -> fmt::Result {
-    // With hundreds ahead, nobody reads more; and each of them would say as much.
-    for (n, entry) in ahead.iter().take(SHOWN).enumerate() {
-        let comma = if n > 0 { ", " } else { "" };
-        write!(f, "{comma}{entry}")?;
+/// Those before a waiter: the first of them, and how many there are. With hundreds ahead nobody reads more, and each of
+/// the hundreds that wait would describe all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AheadOf {
+    /// The holder, if there is one, and the waiters that are served next.
+    pub first: Vec<Ahead>,
+    len: usize,
+}
+
+impl AheadOf {
+    /// How many are before the waiter, all of them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
     }
-    match ahead.len().saturating_sub(SHOWN) {
-        0 => Ok(()),
-        more => write!(f, " and {more} more"),
+
+    /// Whether nobody is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Display for AheadOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, entry) in self.first.iter().enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            write!(f, "{comma}{entry}")?;
+        }
+        match self.len.saturating_sub(self.first.len()) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -250,9 +272,84 @@ fn effective_priority(record: &Maintenance, aging: Duration, now: Timestamp) -> 
 #[must_use]
 pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec<&'a Maintenance> {
     let mut entries: Vec<&'a Maintenance> = lock.active.iter().filter(|record| wants_slot(lock, record)).collect();
-    entries.sort_by_key(|record| (Reverse(effective_priority(record, aging, now)), record.ticket_number));
+    entries.sort_by_cached_key(|record| (Reverse(effective_priority(record, aging, now)), record.ticket_number));
     entries
 }
+
+/// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is worked out once for all who
+/// look at the same view: hundreds wake up at every change.
+#[derive(Debug)]
+struct Order {
+    aging: Duration,
+    /// Whose place is which.
+    places: HashMap<Uid, usize>,
+    /// For each place, and for whoever comes last: what those before it mean.
+    before: Vec<Before>,
+    first: Vec<Ahead>,
+    held: bool,
+}
+
+/// What those before a place mean for it.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    /// Whether one of the waiters is present and may start.
+    blocked: bool,
+    /// When that may change by itself.
+    wake: Option<Timestamp>,
+}
+
+impl Order {
+    fn new(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Self {
+        let (holder, waiting) = (lock.holder(), waiting(lock, aging, now));
+        let later = |at: Option<Timestamp>| at.filter(|at| *at > now);
+        let lease = |entry: &Maintenance| later(entry.attachment.as_ref().and_then(|a| leases.until(a)));
+        let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
+        let mut so_far = Before {
+            blocked: false,
+            wake: holder.and_then(|holder| earlier(lease(holder), later(holder.expires_at()))),
+        };
+        let mut before = vec![so_far];
+        for entry in &waiting {
+            let present = entry.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
+            so_far.blocked |= present && hindrances(lock, entry, now).is_empty();
+            so_far.wake = earlier(so_far.wake, lease(entry));
+            before.push(so_far);
+        }
+        let first = holder.into_iter().chain(waiting.iter().copied()).take(SHOWN);
+        Self {
+            aging,
+            first: first.map(|entry| describe(lock, entry, leases, now)).collect(),
+            places: waiting.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect(),
+            before,
+            held: holder.is_some(),
+        }
+    }
+
+    /// How many waiters are before this one, and what they mean for it.
+    fn before(&self, uid: &Uid) -> (usize, Before) {
+        let place = self.places.get(uid).copied().unwrap_or(self.places.len());
+        (place, self.before[place])
+    }
+
+    /// The holder, and so many waiters.
+    fn line(&self, waiting: usize) -> AheadOf {
+        let len = usize::from(self.held) + waiting;
+        AheadOf { first: self.first.iter().take(len).cloned().collect(), len }
+    }
+}
+
+/// The queue of one view, for everybody who looks at that view.
+#[derive(Debug, Default)]
+pub struct Queue(OnceLock<Order>);
+
+impl PartialEq for Queue {
+    /// It says nothing that the view does not say.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Queue {}
 
 /// An entry as people see it.
 #[must_use]
@@ -280,8 +377,14 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
 /// Whether it is this record's turn.
 #[must_use]
 pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
+    turn_in(&Queue::default(), lock, leases, uid, aging, now)
+}
+
+/// The same, where many look at one view; `queue` belongs to this view and no other.
+#[must_use]
+pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
     let Some(record) = lock.get(uid) else {
-        return Turn::Wait { reason: WaitReason::Turn { ahead: Vec::new() }, wake: None };
+        return Turn::Wait { reason: WaitReason::Turn { ahead: AheadOf::default() }, wake: None };
     };
     if record.spec.parent.is_some() {
         return turn_under_hold(lock, leases, record, now);
@@ -293,7 +396,6 @@ pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now:
         };
     }
     let hindrances = hindrances(lock, record, now);
-    let mut ahead = Vec::new();
     if let Some(holder) = lock.holder() {
         let attended = holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
         if hindrances.is_empty()
@@ -303,31 +405,21 @@ pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now:
         {
             return Turn::ReclaimOverdue(holder.uid.clone());
         }
-        ahead.push(holder);
     }
-    let held = !ahead.is_empty();
-    let mut unblocked = true;
-    for entry in waiting(lock, aging, now).into_iter().take_while(|entry| entry.uid != *uid) {
-        let present = entry.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-        unblocked &= !present || !self::hindrances(lock, entry, now).is_empty();
-        ahead.push(entry);
-    }
-    if !held && unblocked && hindrances.is_empty() {
+    let own;
+    let shared = queue.0.get_or_init(|| Order::new(lock, leases, aging, now));
+    let order = if shared.aging == aging {
+        shared
+    } else {
+        own = Order::new(lock, leases, aging, now);
+        &own
+    };
+    let (waiting, before) = order.before(uid);
+    if !order.held && !before.blocked && hindrances.is_empty() {
         return Turn::Yours;
     }
-    let by_itself = changes_at(lock, record, now);
-    let wake = ahead
-        .iter()
-        .flat_map(|entry| {
-            let lease = entry.attachment.as_ref().and_then(|a| leases.until(a));
-            let expiry = if lock.has_slot(entry) { entry.expires_at() } else { None };
-            [lease, expiry]
-        })
-        .flatten()
-        .chain(by_itself)
-        .filter(|at| *at > now)
-        .min();
-    let ahead: Vec<Ahead> = ahead.into_iter().map(|entry| describe(lock, entry, leases, now)).collect();
+    let wake = before.wake.into_iter().chain(changes_at(lock, record, now)).filter(|at| *at > now).min();
+    let ahead = order.line(waiting);
     let reason =
         if hindrances.is_empty() { WaitReason::Turn { ahead } } else { WaitReason::NotYet { hindrances, ahead } };
     Turn::Wait { reason, wake }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
-    queue::{self, Hindrance, Turn, WaitReason},
+    queue::{self, Hindrance, Queue, Turn, WaitReason},
     spec::Kind,
     state::{Maintenance, Phase},
 };
@@ -70,10 +70,12 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     holding.sort_by_key(|record| (record.spec.parent.is_some(), record.ticket_number));
     let holding = holding.into_iter().map(|record| (0, record));
     let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));
-    holding.chain(waiting).map(|(position, record)| line(lock, leases, record, position, aging, now)).collect()
+    let queue = Queue::default();
+    holding.chain(waiting).map(|(position, record)| line(&queue, lock, leases, record, position, aging, now)).collect()
 }
 
 fn line(
+    queue: &Queue,
     lock: &ServerLock,
     leases: &Leases,
     record: &Maintenance,
@@ -86,7 +88,7 @@ fn line(
         Phase::Releasing { stuck, .. } => stuck.clone(),
         _ => None,
     };
-    let (waiting_for, waiting_briefly) = waiting_for(lock, leases, record, aging, now);
+    let (waiting_for, waiting_briefly) = waiting_for(queue, lock, leases, record, aging, now);
     Line {
         server: record.server().to_owned(),
         lock_key: lock.key.clone(),
@@ -112,6 +114,7 @@ fn line(
 
 /// What would let it go on, as far as the store knows: in full, and in a few words.
 fn waiting_for(
+    queue: &Queue,
     lock: &ServerLock,
     leases: &Leases,
     record: &Maintenance,
@@ -119,7 +122,7 @@ fn waiting_for(
     now: Timestamp,
 ) -> (Option<String>, Option<String>) {
     let (full, brief) = match &record.phase {
-        Phase::Pending => match queue::turn(lock, leases, &record.uid, aging, now) {
+        Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("a process that drives it: apply again".to_owned(), None),
             Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
             Turn::Wait { reason, .. } => {

@@ -45,7 +45,8 @@ impl State {
     }
 
     fn view(&self, lock: Arc<ServerLock>, now: Timestamp) -> LockView {
-        LockView { leases: Arc::new(self.leases(&lock)), lock, now }
+        let leases = self.leases(&lock);
+        LockView::new(lock, leases, now)
     }
 
     fn active(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<&Maintenance> {

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::maintenance::{
     ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
     lock::{AuditEvent, Leases, Refusal, ServerLock},
+    queue::Queue,
     state::Maintenance,
 };
 
@@ -45,6 +46,16 @@ pub struct LockView {
     pub leases: Arc<Leases>,
     /// The store's time.
     pub now: Timestamp,
+    /// The queue that follows from these, worked out by the first who asks.
+    pub queue: Arc<Queue>,
+}
+
+impl LockView {
+    /// What was read at one moment.
+    #[must_use]
+    pub fn new(lock: Arc<ServerLock>, leases: Leases, now: Timestamp) -> Self {
+        Self { lock, leases: Arc::new(leases), now, queue: Arc::default() }
+    }
 }
 
 /// A transition: changes the lock or refuses. It may be called more than once (a store with optimistic concurrency

@@ -4,7 +4,11 @@
 //! everybody else, until the store notices. So nothing is locked: the lock is read, the transition is applied here, and
 //! the result is written on the condition that nobody wrote in between; otherwise all of it begins again on fresh data.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -17,7 +21,7 @@ use super::{
 use crate::{
     clock::Clock,
     maintenance::{
-        ids::LockKey,
+        ids::{LockKey, Uid},
         lock::{AuditEvent, Leases, ServerLock},
         state::Maintenance,
     },
@@ -77,9 +81,26 @@ pub(super) struct Change<'a> {
     pub(super) commit: &'a str,
     /// Those before it.
     pub(super) commits: &'a Commits,
+    /// The records of before: looked for one by one, a queue of a thousand would cost a million comparisons.
+    known: HashMap<&'a Uid, &'a Maintenance>,
+    /// Those that are still known in some way.
+    kept: HashSet<&'a Uid>,
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    pub(super) fn new(
+        before: &'a Stored,
+        after: &'a ServerLock,
+        finished: &'a [Maintenance],
+        events: &'a [AuditEvent],
+        commit: &'a str,
+        commits: &'a Commits,
+    ) -> Self {
+        let known = before.lock.active.iter().map(|record| (&record.uid, record)).collect();
+        let kept = after.active.iter().chain(finished).map(|record| &record.uid).collect();
+        Self { before, after, finished, events, commit, commits, known, kept }
+    }
+
     /// The last commits of the lock with this one. [`Commits::parse`] reads it back.
     pub(super) fn commits(&self) -> String {
         self.with(&self.commits.0[0])
@@ -97,20 +118,17 @@ impl Change<'_> {
 
     /// Records that are new or not as they were.
     pub(super) fn written(&self) -> impl Iterator<Item = &Maintenance> {
-        self.after.active.iter().filter(|record| self.before.lock.get(&record.uid) != Some(*record))
+        self.after.active.iter().filter(|record| self.known.get(&record.uid) != Some(record))
     }
 
     /// Whether a record was not there before.
     pub(super) fn is_new(&self, record: &Maintenance) -> bool {
-        self.before.lock.get(&record.uid).is_none()
+        !self.known.contains_key(&record.uid)
     }
 
     /// Records that left without a history.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = &Maintenance> {
-        let stays = |record: &&Maintenance| {
-            self.after.get(&record.uid).is_some() || self.finished.iter().any(|over| over.uid == record.uid)
-        };
-        self.before.lock.active.iter().filter(move |record| !stays(record))
+        self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid))
     }
 }
 
@@ -173,11 +191,13 @@ pub(super) async fn transact(
             return Ok(None);
         }
         let name = Uuid::new_v4().simple().to_string();
-        let (before, after, commits) = (&loaded.stored, &after, &loaded.commits);
-        let change = Change { before, after, finished: &finished, events: &events, commit: &name, commits };
-        match store.commit(&change).await {
+        let commits = &loaded.commits;
+        let change = Change::new(&loaded.stored, &after, &finished, &events, &name, commits);
+        let committed = store.commit(&change).await;
+        drop(change);
+        match committed {
             Ok(Some(revision)) => {
-                let stored = Stored { revision, lock: std::sync::Arc::new(after.clone()) };
+                let stored = Stored { revision, lock: Arc::new(after) };
                 known.remember(&stored);
                 return Ok(Some(stored));
             }

@@ -70,6 +70,8 @@ impl Known {
         if let Some((_, snapshot)) = last.as_ref().filter(|(number, _)| *number > asked) {
             return snapshot.clone();
         }
+        // One change wakes hundreds. Those who are awake by now ask first, and this read is theirs too.
+        tokio::task::yield_now().await;
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let snapshot = read.await;
         *last = Some((number, snapshot.clone()));

@@ -98,6 +98,14 @@ impl Postgres {
         Self::run(&folder, &data, free_port(), &more)
     }
 
+    /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
+    pub fn durable(settings: &[&str]) -> Self {
+        // The last one of a name counts.
+        let mut all = vec!["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
+        all.extend(settings);
+        Self::start(&all)
+    }
+
     fn run(folder: &Path, data: &Path, port: u16, more: &[String]) -> Self {
         let program = programs().join("postgres");
         let (port_text, socket) = (port.to_string(), format!("unix_socket_directories={}", folder.display()));

@@ -138,10 +138,15 @@ impl EtcdStore {
 
     async fn load_once(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
         let now = self.time.now().await?;
-        let known = known.filter(|known| known.revision > 0);
-        let reads = rows::reads(&self.link.keys, key, known.as_ref());
-        let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
-        let mut read = [rows::read(found, key, known, now, &self.link.faults)?];
+        let mut known = known.filter(|known| known.revision > 0);
+        let read = loop {
+            let reads = rows::reads(&self.link.keys, key, known.as_ref());
+            let found = Reads::of(self.link.txn(reads).await?.op_responses());
+            if let Some(read) = rows::read(found, key, known.take(), now, &self.link.faults)? {
+                break read;
+            }
+        };
+        let mut read = [read];
         self.away(&mut read, now).await?;
         let [read] = read;
         Ok(read.loaded(now))
@@ -150,7 +155,7 @@ impl EtcdStore {
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
         known.remember(&stored);
-        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+        Ok(LockView::new(stored.lock, leases, now))
     }
 
     /// One key that is there or not.
@@ -254,10 +259,7 @@ impl Store for EtcdStore {
                 let found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
                 let mut reads = rows::read_all(found, now, &self.link.faults)?;
                 self.away(&mut reads, now).await?;
-                let views = reads.into_iter().map(|read| {
-                    let leases = Arc::new(read.leases);
-                    LockView { lock: read.stored.lock, leases, now }
-                });
+                let views = reads.into_iter().map(|read| LockView::new(read.stored.lock, read.leases, now));
                 Ok(views.collect())
             })
             .await

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -85,23 +85,27 @@ fn all(prefix: String) -> TxnOp {
     TxnOp::get(prefix, Some(GetOptions::new().with_prefix()))
 }
 
-/// What to read for one lock: all of it, or only what moved since the revision that is known.
-pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Vec<TxnOp> {
+/// Reads one lock: all of it, or only what moved since the revision that is known. The records are not looked at when
+/// nothing moved: etcd goes through all of them, whatever part of them is asked for.
+pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
     let mut reads = vec![
         TxnOp::get(keys.lock(key), None),
         TxnOp::get(keys.approvals(key), None),
         all(keys.used_all(key)),
         all(keys.all("alive")),
     ];
-    match known {
-        Some(known) => {
-            let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision + 1);
-            reads.push(TxnOp::get(keys.active_all(key), Some(moved)));
-            reads.push(TxnOp::get(keys.active_all(key), Some(GetOptions::new().with_prefix().with_keys_only())));
-        }
-        None => reads.push(all(keys.active_all(key))),
-    }
-    reads
+    let Some(known) = known else {
+        reads.push(all(keys.active_all(key)));
+        return Txn::new().and_then(reads);
+    };
+    let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision + 1);
+    let more = [
+        TxnOp::get(keys.active_all(key), Some(moved)),
+        TxnOp::get(keys.active_all(key), Some(GetOptions::new().with_prefix().with_keys_only())),
+    ];
+    let unmoved = [keys.lock(key), keys.approvals(key)]
+        .map(|key| Compare::mod_revision(key, CompareOp::Less, known.revision + 1));
+    Txn::new().when(unmoved).and_then(reads.clone()).or_else([reads, more.into()].concat())
 }
 
 /// A lock without the leases of those who are gone.
@@ -119,23 +123,25 @@ impl Read {
     }
 }
 
-/// The answer to [`reads`].
+/// The answer to [`reads`]. `None` when what is known is later than what is there, as after a backup was restored: then all
+/// of it is read.
 pub(super) fn read(
     mut found: Reads,
     key: &LockKey,
     known: Option<Stored>,
     now: Timestamp,
     faults: &Faults,
-) -> Result<Read, StoreError> {
+) -> Result<Option<Read>, StoreError> {
     let head = found.next(faults)?;
     let words = found.next(faults)?;
     let used = found.next(faults)?;
     let alive = alive(found.next(faults)?.kvs(), now, faults)?;
     let revision = revision(&[head.kvs(), words.kvs()]);
-    let moved = found.next(faults)?;
     let records = match known {
         Some(known) if known.revision == revision => known.lock.active.clone(),
+        Some(known) if known.revision > revision => return Ok(None),
         Some(known) => {
+            let moved = found.next(faults)?;
             let uids: HashSet<Uid> =
                 found.next(faults)?.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
             let mut records: Vec<Maintenance> =
@@ -148,9 +154,9 @@ pub(super) fn read(
             }
             records
         }
-        None => in_order(moved.kvs(), faults)?,
+        None => in_order(found.next(faults)?.kvs(), faults)?,
     };
-    assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults)
+    assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults).map(Some)
 }
 
 /// The highest of the revisions at which these were written.

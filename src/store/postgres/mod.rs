@@ -94,7 +94,7 @@ impl PostgresStore {
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
         known.remember(&stored);
-        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+        Ok(LockView::new(stored.lock, leases, now))
     }
 
     /// One row that is there or not.

@@ -251,7 +251,7 @@ async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> R
         sqlx::query_as(query).persistent(!link.pooled).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
     let views = rows.into_iter().map(|row| {
         let Loaded { stored, leases, now, .. } = whole(row, faults)?;
-        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now })
+        Ok(LockView::new(stored.lock, leases, now))
     });
     let mut views = views.collect::<Result<Vec<_>, StoreError>>()?;
     // What is escaped sorts elsewhere.

@@ -141,7 +141,7 @@ impl SqliteStore {
         };
         db.end("COMMIT").await?;
         known.remember(&stored);
-        Ok(LockView { lock: stored.lock, leases: Arc::new(leases), now: self.clock.now() })
+        Ok(LockView::new(stored.lock, leases, self.clock.now()))
     }
 }
 
@@ -214,7 +214,7 @@ impl Store for SqliteStore {
         let found = rows::load_all(&mut db, &self.faults).await?;
         db.end("COMMIT").await?;
         let now = self.clock.now();
-        Ok(found.into_iter().map(|(lock, leases)| LockView { lock, leases: Arc::new(leases), now }).collect())
+        Ok(found.into_iter().map(|(lock, leases)| LockView::new(lock, leases, now)).collect())
     }
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {

@@ -1,0 +1,133 @@
+//! Coordination stores as people run them: every commit is on the disk before anybody hears of it.
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::SecretString;
+use terraform_provider_metal::{
+    clock::SystemClock,
+    maintenance::ids::{LockKey, Runner, RunnerId},
+    store::{EtcdOptions, EtcdStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store},
+};
+
+use crate::support::{etcd::Etcd, postgres::Postgres};
+
+/// Those that are measured.
+pub const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Postgres, Kind::Etcd];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Sqlite,
+    Postgres,
+    Etcd,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
+/// One empty store, with the server behind it.
+pub enum Backing {
+    Sqlite(tempfile::TempDir),
+    Postgres(Box<Postgres>, String),
+    Etcd(Box<Etcd>),
+}
+
+impl Backing {
+    pub fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => Self::Sqlite(tempfile::tempdir().unwrap()),
+            Kind::Postgres => {
+                let server = Postgres::durable(&["shared_preload_libraries=pg_stat_statements"]);
+                server.sql("postgres", "CREATE EXTENSION pg_stat_statements");
+                let database = server.database();
+                Self::Postgres(Box::new(server), database)
+            }
+            Kind::Etcd => Self::Etcd(Box::new(Etcd::durable())),
+        }
+    }
+
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Sqlite(folder) => Some(folder.path().join("metal.db")),
+            Self::Postgres(..) | Self::Etcd(_) => None,
+        }
+    }
+
+    /// What [`open`] takes.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Sqlite(folder) => folder.path().join("metal.db").display().to_string(),
+            Self::Postgres(server, database) => server.url("postgres", database),
+            Self::Etcd(cluster) => cluster.url("metal"),
+        }
+    }
+
+    /// How many statements or requests the server has answered so far, where it counts them.
+    pub async fn requests(&self) -> Option<u64> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(server, database) => {
+                let counted = server.sql(
+                    "postgres",
+                    &format!(
+                        "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements \
+                         WHERE dbid = (SELECT oid FROM pg_database WHERE datname = '{database}')"
+                    ),
+                );
+                Some(counted.parse().unwrap())
+            }
+            Self::Etcd(cluster) => {
+                let url = format!("http://{}/metrics", cluster.hosts());
+                let text = reqwest::get(url).await.unwrap().text().await.unwrap();
+                let unary = |line: &&str| {
+                    line.starts_with("grpc_server_handled_total{") && line.contains("grpc_type=\"unary\"")
+                };
+                Some(
+                    text.lines()
+                        .filter(unary)
+                        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+                        .sum(),
+                )
+            }
+        }
+    }
+}
+
+/// A handle, as a process of the provider has it.
+pub async fn open(url: &str) -> Arc<dyn Store> {
+    let clock = Arc::new(SystemClock::default());
+    let secret = SecretString::from(url);
+    if url.starts_with("postgres://") {
+        Arc::new(PostgresStore::open(&secret, clock, &PostgresOptions::default()).await.unwrap())
+    } else if url.starts_with("etcd://") {
+        Arc::new(EtcdStore::open(&secret, clock, EtcdOptions::default()).await.unwrap())
+    } else {
+        Arc::new(SqliteStore::open(Path::new(url), clock, SqliteOptions::default()).await.unwrap())
+    }
+}
+
+/// The process of a number, as everybody in the store sees it.
+pub fn runner(number: usize) -> Runner {
+    Runner {
+        id: RunnerId(format!("runner-{number}")),
+        user: "bench".into(),
+        host: "bench".into(),
+        pid: u32::try_from(number).unwrap(),
+        process: String::new(),
+        run: None,
+        url: None,
+        commit: None,
+    }
+}
+
+pub fn key(name: &str) -> LockKey {
+    LockKey(name.to_owned())
+}

@@ -1,0 +1,140 @@
+//! The way of one maintenance through a store, as the engine takes it.
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use terraform_provider_metal::{
+    maintenance::{
+        decide::{Change, Decision, Goal, Intent, Situation, decide},
+        ids::{Generation, LockKey, MaintenanceId, Runner, Uid},
+        lock::{Leases, Refusal, Request, ServerLock},
+        power::Limits,
+        prepare::Facts,
+        queue::{Turn, turn},
+        spec::{Kind, Spec, WaitFor},
+        state::{Ending, Phase},
+    },
+    store::{Store, StoreError},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// The engine's own figures.
+pub const TTL: Duration = Duration::from_secs(30);
+const AGING: Duration = Duration::from_hours(24);
+const SAY_AGAIN: Duration = Duration::from_mins(1);
+
+/// A place in the queue and the right to act on it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub key: LockKey,
+    pub uid: Uid,
+    pub generation: Generation,
+}
+
+/// A wish of a process; each is another incarnation.
+pub fn request(name: &str, runner: &Runner) -> Request {
+    Request {
+        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        id: MaintenanceId::new("bench", name).unwrap(),
+        owner: "bench".into(),
+        spec: Spec::new(Kind::Maintenance, "node"),
+        runner: runner.clone(),
+        keeps_place: false,
+    }
+}
+
+/// Applies a transition and returns what it said.
+async fn apply<T: Send>(
+    store: &dyn Store,
+    key: &LockKey,
+    mut change: impl FnMut(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal> + Send,
+) -> Result<T, StoreError> {
+    let mut said = None;
+    store
+        .transact(key, &mut |lock, leases, now| {
+            said = Some(change(lock, leases, now)?);
+            Ok(())
+        })
+        .await?;
+    Ok(said.unwrap())
+}
+
+/// Asks for a place and attaches to it. The process has a lease.
+pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Place {
+    let joined = apply(store, key, |lock, leases, now| {
+        let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
+        let generation = lock.attach(&uid, request.runner.clone(), leases, now)?;
+        Ok((uid, generation))
+    });
+    let (uid, generation) = joined.await.unwrap();
+    Place { key: key.clone(), uid, generation }
+}
+
+/// Takes the slot, if it is this one's turn.
+pub async fn try_admit(store: &dyn Store, place: &Place) -> bool {
+    let admitted = apply(store, &place.key, |lock, leases, now| {
+        lock.drop_absent(leases, now);
+        if turn(lock, leases, &place.uid, AGING, now) != Turn::Yours {
+            return Ok(false);
+        }
+        lock.admit(&place.uid, place.generation, Phase::InMaintenance { since: now }, now)?;
+        Ok(true)
+    });
+    admitted.await.unwrap()
+}
+
+/// Waits for the slot and takes it.
+pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
+    let mut changes = store.changes(&place.key);
+    let mut said = String::new();
+    let (facts, limits) = (Facts::default(), Limits::default());
+    let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false };
+    loop {
+        changes.borrow_and_update();
+        let view = store.view(&place.key).await.unwrap();
+        let decision = decide(&Situation {
+            lock: &view.lock,
+            leases: &view.leases,
+            now: view.now,
+            queue: &view.queue,
+            uid: &place.uid,
+            generation: place.generation,
+            intent: &intent,
+            facts: &facts,
+            limits: &limits,
+            aging: AGING,
+        });
+        match decision {
+            Decision::Change(Change::Admit(_)) => {
+                if try_admit(&**store, place).await {
+                    return;
+                }
+            }
+            Decision::Wait { reason, wake, .. } => {
+                said.clone_from(&reason);
+                let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
+                let limit = wake.map_or(SAY_AGAIN, |wake| wake.clamp(Duration::from_millis(10), SAY_AGAIN));
+                let _ = tokio::time::timeout(limit, changes.changed()).await;
+            }
+            other => panic!("a waiter waits or is admitted: {other:?}"),
+        }
+    }
+}
+
+pub async fn finish(store: &dyn Store, place: &Place) {
+    let finished = apply(store, &place.key, |lock, _, now| {
+        let over = Phase::Completed { at: now, ending: Ending::Completed };
+        lock.finish(&place.uid, place.generation, &over, now)
+    });
+    finished.await.unwrap();
+}
+
+/// The heartbeat of a process, for as long as this value lives.
+pub async fn keep_alive(store: Arc<dyn Store>, runner: Runner) -> AbortOnDropHandle<()> {
+    store.renew(&runner, TTL).await.unwrap();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(TTL / 3).await;
+            store.renew(&runner, TTL).await.unwrap();
+        }
+    }))
+}

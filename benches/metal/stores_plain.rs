@@ -1,0 +1,102 @@
+//! What a store's engine can do by itself: transactions that write one row or key, and nothing else.
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use sqlx::{Connection as _, PgPool, SqliteConnection, postgres::PgPoolOptions};
+use tokio::sync::Mutex;
+
+use crate::{hand_over, measure::median, stores::Backing};
+
+/// As many connections as a process of the provider has.
+const CONNECTIONS: u32 = 3;
+
+/// About the size of a record.
+const SIZE: usize = 700;
+
+/// A client without a lock.
+#[derive(Clone)]
+pub enum Plain {
+    /// One writer, as SQLite has one; several would wait for each other by polling.
+    Sqlite(Arc<Mutex<SqliteConnection>>),
+    Postgres(PgPool),
+    Etcd(Box<etcd_client::Client>),
+}
+
+impl Plain {
+    pub async fn open(backing: &Backing) -> Self {
+        match backing {
+            Backing::Sqlite(_) => {
+                let mut file = hand_over::open(&backing.file().unwrap()).await;
+                for line in ["PRAGMA synchronous = FULL", "CREATE TABLE plain (name TEXT PRIMARY KEY, body TEXT)"] {
+                    sqlx::query(line).execute(&mut file).await.unwrap();
+                }
+                Self::Sqlite(Arc::new(Mutex::new(file)))
+            }
+            Backing::Postgres(..) => {
+                let pool = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
+                let pool = pool.connect(&backing.url()).await.unwrap();
+                sqlx::query("CREATE TABLE plain (name text PRIMARY KEY, body text)").execute(&pool).await.unwrap();
+                Self::Postgres(pool)
+            }
+            Backing::Etcd(cluster) => {
+                let client = etcd_client::Client::connect([cluster.hosts()], None).await.unwrap();
+                Self::Etcd(Box::new(client))
+            }
+        }
+    }
+
+    /// One transaction.
+    pub async fn write(&self, name: &str) {
+        let body = "x".repeat(SIZE);
+        match self {
+            Self::Sqlite(file) => {
+                let mut file = file.lock().await;
+                let mut transaction = file.begin_with("BEGIN IMMEDIATE").await.unwrap();
+                let insert = sqlx::query("INSERT INTO plain VALUES (?, ?)").bind(name).bind(body);
+                insert.execute(&mut *transaction).await.unwrap();
+                transaction.commit().await.unwrap();
+            }
+            Self::Postgres(pool) => {
+                let mut transaction = pool.begin().await.unwrap();
+                let insert = sqlx::query("INSERT INTO plain VALUES ($1, $2)").bind(name).bind(body);
+                insert.execute(&mut *transaction).await.unwrap();
+                transaction.commit().await.unwrap();
+            }
+            Self::Etcd(client) => {
+                let put = etcd_client::TxnOp::put(format!("plain/{name}"), body, None);
+                client.kv_client().txn(etcd_client::Txn::new().and_then([put])).await.unwrap();
+            }
+        }
+    }
+
+    /// What one takes, alone.
+    pub async fn median(&self) -> Duration {
+        let mut times = Vec::new();
+        for n in 0..200 {
+            let begin = Instant::now();
+            self.write(&format!("alone-{n}")).await;
+            times.push(begin.elapsed());
+        }
+        median(&times)
+    }
+
+    /// What many take, from tasks that each do theirs one after the other.
+    pub async fn all(&self, round: usize, tasks: usize, each: usize) -> Duration {
+        let begin = Instant::now();
+        let work = (0..tasks).map(|task| {
+            let this = self.clone();
+            tokio::spawn(async move {
+                for n in 0..each {
+                    this.write(&format!("{round}-{task}-{n}")).await;
+                }
+            })
+        });
+        for done in join_all(work).await {
+            done.unwrap();
+        }
+        begin.elapsed()
+    }
+}
