@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     backend::Machine,
+    clock::within,
     maintenance::{
         decide::{Change, Decision, Finish, Goal, Intent, Situation, decide},
         ids::{Generation, LockKey, Uid},
@@ -46,6 +47,9 @@ pub(super) struct Drive<'a> {
     looks: u32,
 }
 
+/// How long a stop waits for the store.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
 /// Once a minute a waiter says what it waits for, also when nothing changed.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
@@ -80,7 +84,12 @@ impl<'a> Drive<'a> {
         let result = self.drive(goal, control).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
         if !given_up {
-            self.detach().await;
+            if control.stop.is_cancelled() {
+                // The lease ends by itself.
+                let _ = within(STOP_GRACE, self.detach()).await;
+            } else {
+                self.detach().await;
+            }
         }
         let finish = result?;
         let record = self.record_now().await?;
@@ -93,7 +102,7 @@ impl<'a> Drive<'a> {
         let mut releasing = matches!(goal, Goal::Release(_));
         loop {
             self.changes.borrow_and_update();
-            let view = match self.engine.store().view(&self.key).await {
+            let view = match self.view(control).await {
                 Ok(view) => view,
                 Err(error) => {
                     self.outlast(error, deadline, control).await?;
@@ -132,6 +141,22 @@ impl<'a> Drive<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Looks at the store. Whoever is asked to stop does not wait for one that is away.
+    async fn view(&self, control: &Control) -> Result<LockView, StoreError> {
+        let clock = &self.engine.parts.clock;
+        let stopped = async {
+            control.stop.cancelled().await;
+            clock.sleep(STOP_GRACE).await;
+        };
+        tokio::select! {
+            view = self.engine.store().view(&self.key) => view,
+            () = stopped => Err(StoreError::Unavailable {
+                address: self.engine.store().address(),
+                cause: "it did not answer, and this process was asked to stop".to_owned(),
+            }),
         }
     }
 

@@ -98,6 +98,25 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     workspace.metal(&["store", "check"]).await.succeeded().says("0 held");
 }
 
+/// Ctrl-C does not wait for a store that is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_without_its_store_can_be_interrupted() {
+    let mut server = Postgres::start(&[]);
+    let url = server.url("postgres", &server.database());
+    let (fleet, one, other) = (Fleet::new(1).await, machine(Host::OpenTofu, &url), machine(Host::OpenTofu, &url));
+    fleet.configure(&one, &maintenance("node1", "one", ""));
+    fleet.configure(&other, &maintenance("node1", "other", ""));
+    one.apply().await.succeeded();
+    let waiting = other.start_apply();
+    waiting.until_it_logs("tests/one", SOON).await;
+    server.kill();
+    waiting.interrupt();
+    let run = waiting.wait(Duration::from_secs(20)).await.failed();
+    run.says("coordination store");
+    server.start_again();
+    one.destroy().await.succeeded();
+}
+
 /// A holder that is cut off from the store while a person takes its server away touches it no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
