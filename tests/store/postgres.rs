@@ -243,6 +243,12 @@ async fn holds_go_on(url: &str, meanwhile: impl std::future::Future<Output = ()>
     view.lock.generation
 }
 
+/// Waits for the next change. `false`: there is none any more, everybody had his turn.
+async fn goes_on(changes: &mut tokio::sync::watch::Receiver<u64>) -> bool {
+    changes.mark_unchanged();
+    tokio::time::timeout(Duration::from_secs(8), changes.changed()).await.is_ok_and(|changed| changed.is_ok())
+}
+
 /// Repeats what may be repeated while the server is away, as the engine does.
 async fn insist<T, F: Future<Output = Result<T, StoreError>>>(attempt: impl Fn() -> F) -> Result<T, StoreError> {
     loop {
@@ -286,13 +292,14 @@ async fn a_server_that_is_killed_and_comes_back_lost_nothing() {
     let watched = open(&url).await.unwrap();
     let mut changes = watched.changes(&key("k"));
     let generation = holds_go_on(&url, async {
-        for _ in 0..3 {
-            // In the middle: somebody has just taken or given back the server.
-            changes.mark_unchanged();
-            soon("a change", changes.changed()).await.unwrap();
+        let mut kills = 0;
+        // In the middle: somebody has just taken or given back the server.
+        while kills < 3 && goes_on(&mut changes).await {
             server.kill();
             server.start_again();
+            kills += 1;
         }
+        assert!(kills > 0, "nothing was killed");
     })
     .await;
     assert!(generation >= 24);
@@ -309,11 +316,12 @@ async fn connections_that_are_cut_lose_no_change() {
     let cutter = open(&url).await.unwrap();
     holds_go_on(&url, async {
         let mut changes = cutter.changes(&key("k"));
-        for _ in 0..8 {
-            changes.mark_unchanged();
-            soon("a change", changes.changed()).await.unwrap();
+        let mut cuts = 0;
+        while cuts < 8 && goes_on(&mut changes).await {
             server.sql("postgres", &cut);
+            cuts += 1;
         }
+        assert!(cuts > 0, "nothing was cut");
     })
     .await;
 }
