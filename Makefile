@@ -45,7 +45,7 @@ test: lint ## Everything: format, clippy, unit, integration and acceptance tests
 testacc: setup ## Only the acceptance tests
 	@tools/test --test acceptance
 
-bench: setup-build ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
+bench: setup ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
 	@tools/bench/run $(BENCH)
 
 soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models
