@@ -7,6 +7,7 @@
 mod contents;
 mod error;
 mod etcd;
+mod fault;
 mod lazy;
 mod memory;
 mod optimistic;

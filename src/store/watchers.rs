@@ -5,7 +5,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
+use futures_util::future::BoxFuture;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::maintenance::ids::LockKey;
 
@@ -68,5 +70,53 @@ impl Watchers {
         inner.keys.retain(|_, watched| watched.moves.receiver_count() > 0);
         inner.looking = !inner.keys.is_empty();
         !inner.looking
+    }
+}
+
+/// The one task of a store handle that looks for the changes of other processes. It begins with the first watcher, ends with
+/// the last one, and begins anew with the next.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    runtime: Handle,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Lookout {
+    /// One on the runtime in which it is made.
+    pub(super) fn new() -> Self {
+        Self { runtime: Handle::current(), stop: CancellationToken::new(), task: Mutex::default() }
+    }
+
+    /// Cancelled when the store is closed: the task ends by it.
+    pub(super) fn stop(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a key, and starts the task when nobody was watching.
+    pub(super) fn watch(
+        &self,
+        watchers: &Watchers,
+        key: &LockKey,
+        run: impl FnOnce() -> BoxFuture<'static, ()>,
+    ) -> watch::Receiver<u64> {
+        let (changes, start) = watchers.watch(key);
+        if start && !self.stop.is_cancelled() {
+            *self.task() = Some(self.runtime.spawn(run()));
+        }
+        changes
+    }
+
+    /// Ends the task.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        let task = self.task().take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
     }
 }

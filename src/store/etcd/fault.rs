@@ -1,10 +1,10 @@
 //! What etcd says, in the words of a store.
 
-use std::{error::Error as _, fmt::Display, sync::Arc};
+use std::{error::Error as _, ops::Deref};
 
 use etcd_client::Error;
 
-use crate::store::StoreError;
+use crate::store::{StoreError, fault::About};
 
 /// How a server looks that ends a connection instead of saying what it wants: TLS tells of a missing client certificate
 /// only after the connection counts as made.
@@ -13,30 +13,14 @@ const CLOSED: [&str; 5] = ["connection closed", "reset", "roken pipe", "frame", 
 /// Makes errors of one store. The numbers are gRPC's status codes, <https://grpc.io/docs/guides/status-codes/>.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
-    address: Arc<str>,
+    about: About,
     /// What a cluster may want that ends connections without a word.
     may_want: &'static str,
 }
 
 impl Faults {
     pub(super) fn new(address: &str, may_want: &'static str) -> Self {
-        Self { address: address.into(), may_want }
-    }
-
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(super) fn unavailable(&self, cause: impl Into<String>) -> StoreError {
-        StoreError::Unavailable { address: self.address.to_string(), cause: cause.into() }
-    }
-
-    pub(super) fn unreadable(&self, cause: impl Into<String>) -> StoreError {
-        StoreError::Unreadable { address: self.address.to_string(), cause: cause.into() }
-    }
-
-    pub(super) fn forbidden(&self, cause: impl Into<String>) -> StoreError {
-        StoreError::Forbidden { address: self.address.to_string(), cause: cause.into() }
+        Self { about: About::new(address), may_want }
     }
 
     pub(super) fn etcd(&self, error: &Error) -> StoreError {
@@ -80,16 +64,13 @@ impl Faults {
             other => self.unavailable(other.to_string()),
         }
     }
+}
 
-    pub(super) fn newer(&self, schema: u32, newest: u32) -> StoreError {
-        self.unreadable(format!(
-            "it was written by a newer version of this program (schema {schema}; this one knows up to {newest}): \
-             use the newer version for everything that shares it"
-        ))
-    }
+impl Deref for Faults {
+    type Target = About;
 
-    pub(super) fn record(&self, what: &dyn Display, error: &dyn Display) -> StoreError {
-        self.unreadable(format!("the record {what} is not understood: {error}"))
+    fn deref(&self) -> &About {
+        &self.about
     }
 }
 

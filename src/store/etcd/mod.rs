@@ -13,18 +13,14 @@ mod url;
 mod watch;
 mod whole;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
-use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch::Receiver;
 use uuid::Uuid;
 
 pub use self::url::EtcdOptions;
@@ -40,7 +36,7 @@ use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
     optimistic::{Change, Conditional, Loaded, transact},
     views::{Known, Snapshot, Stored, Views},
-    watchers::Watchers,
+    watchers::{Lookout, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -73,8 +69,7 @@ pub struct EtcdStore {
     time: ServerTime,
     views: Views,
     watch: Arc<Watch>,
-    runtime: Handle,
-    watching: Mutex<Option<JoinHandle<()>>>,
+    lookout: Lookout,
 }
 
 impl EtcdStore {
@@ -88,18 +83,14 @@ impl EtcdStore {
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
         let id = link.patience.repeat(|| known(&link)).await?;
         link.patience.repeat(|| time.now()).await?;
+        let lookout = Lookout::new();
         Ok(Self {
             id,
             time,
             views: Views::default(),
-            watch: Arc::new(Watch {
-                link: Arc::clone(&link),
-                watchers: Watchers::default(),
-                stop: CancellationToken::new(),
-            }),
+            watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             link,
-            runtime: Handle::current(),
-            watching: Mutex::default(),
+            lookout,
         })
     }
 
@@ -396,19 +387,10 @@ impl Store for EtcdStore {
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
-        let (changes, start) = self.watch.watchers.watch(key);
-        if start && !self.watch.stop.is_cancelled() {
-            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
-            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
-        }
-        changes
+        self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
     }
 
     async fn close(&self) {
-        self.watch.stop.cancel();
-        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = watching {
-            let _ = task.await;
-        }
+        self.lookout.end().await;
     }
 }

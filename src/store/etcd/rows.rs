@@ -58,11 +58,11 @@ pub(super) struct Place {
 }
 
 pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Result<T, StoreError> {
-    serde_json::from_slice(pair.value()).map_err(|error| faults.record(&String::from_utf8_lossy(pair.key()), &error))
+    serde_json::from_slice(pair.value()).map_err(|error| faults.record(String::from_utf8_lossy(pair.key()), &error))
 }
 
 pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| faults.record(&what, &error))
+    serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
 /// The reads of one transaction, in the order in which they were asked for.

@@ -171,14 +171,14 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
         pairs.push((key, text(&event.uid.0, &[event], faults)?));
     }
     if !read(store).await?.is_empty() {
-        return Err(StoreError::InUse { address: faults.address().to_owned() });
+        return Err(faults.in_use());
     }
     for some in pairs.chunks(PAGE) {
         let unless_there = some.iter().map(|(key, _)| Compare::create_revision(key.clone(), CompareOp::Equal, 0));
         let puts = some.iter().map(|(key, value)| TxnOp::put(key.clone(), value.clone(), None::<PutOptions>));
         let txn = Txn::new().when(unless_there.collect::<Vec<_>>()).and_then(puts.collect::<Vec<_>>());
         if !link.patience.once(link.txn(txn)).await?.succeeded() {
-            return Err(StoreError::InUse { address: faults.address().to_owned() });
+            return Err(faults.in_use());
         }
     }
     let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };

@@ -11,16 +11,12 @@ mod url;
 mod watch;
 mod whole;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
 use sqlx::postgres::PgRow;
-use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch::Receiver;
 
 pub use self::url::PostgresOptions;
 
@@ -29,7 +25,7 @@ use super::{
     Contents, Found, LockView, Store, StoreError, Transition,
     optimistic::{Change, Conditional, Loaded, transact},
     views::{Known, Snapshot, Stored, Views},
-    watchers::Watchers,
+    watchers::{Lookout, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -46,8 +42,7 @@ pub struct PostgresStore {
     link: Link,
     views: Views,
     watch: Arc<Watch>,
-    runtime: Handle,
-    watching: Mutex<Option<JoinHandle<()>>>,
+    lookout: Lookout,
 }
 
 impl PostgresStore {
@@ -70,6 +65,7 @@ impl PostgresStore {
                 schema::open(&mut connection, &link.faults).await
             })
             .await?;
+        let lookout = Lookout::new();
         Ok(Self {
             id,
             views: Views::default(),
@@ -78,11 +74,10 @@ impl PostgresStore {
                 interval: options.watch_interval,
                 notifications,
                 watchers: Watchers::default(),
-                stop: CancellationToken::new(),
+                stop: lookout.stop(),
             }),
             link,
-            runtime: Handle::current(),
-            watching: Mutex::default(),
+            lookout,
         })
     }
 
@@ -299,20 +294,11 @@ impl Store for PostgresStore {
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
-        let (changes, start) = self.watch.watchers.watch(key);
-        if start && !self.watch.stop.is_cancelled() {
-            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
-            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
-        }
-        changes
+        self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
     }
 
     async fn close(&self) {
-        self.watch.stop.cancel();
-        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = watching {
-            let _ = task.await;
-        }
+        self.lookout.end().await;
         self.link.close().await;
     }
 }

@@ -61,11 +61,11 @@ fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
 }
 
 pub(super) fn json<T: DeserializeOwned>(what: &str, text: &str, faults: &Faults) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| faults.record(&what, &error))
+    serde_json::from_str(text).map_err(|error| faults.record(what, &error))
 }
 
 pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| faults.record(&what, &error))
+    serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
 /// The columns of a lock, its approvals and leases, and the time.

@@ -61,7 +61,7 @@ pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<Strin
             ..Migrator::DEFAULT
         };
         let migrated = migrations.run_direct(None, &mut *transaction, false).await;
-        migrated.map_err(|error| faults.migration(&error, newest()))?;
+        migrated.map_err(|error| faults.migration(&error, newest(), |error| faults.sqlx(error)))?;
     }
     let id = sqlx::query_scalar("SELECT value FROM metal.meta WHERE key = 'store_id'").persistent(false);
     let id = id.fetch_one(&mut *transaction).await.map_err(fault)?;

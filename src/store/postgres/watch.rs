@@ -67,16 +67,23 @@ pub(super) struct Watch {
     pub(super) stop: CancellationToken,
 }
 
-/// What the listening connection heard.
+/// Whether changes are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// They are.
+    Listening,
+    /// They are not (any more).
+    Deaf,
+    /// They are not, because there are too few connections.
+    Crowded,
+}
+
+/// What the listening connection says.
 enum Heard {
     /// A change.
     Change(String),
-    /// It listens from now on: what was before is to be looked for.
-    Listening,
-    /// It does not listen any more.
-    Deaf,
-    /// It does not listen, because there are too few connections.
-    Crowded,
+    /// Whether there will be more of them; what was before is to be looked for.
+    Now(Hearing),
 }
 
 /// A connection of its own that listens, until it is dropped.
@@ -101,14 +108,14 @@ impl Ear {
         let task = tokio::spawn(async move {
             loop {
                 let (said, pause) = match listen(&pool, &tell).await {
-                    Ok(()) => (Heard::Crowded, PAUSE_WHEN_CROWDED),
-                    Err(error) if has_no_connection_left(&error) => (Heard::Crowded, PAUSE_WHEN_CROWDED),
+                    Ok(()) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
+                    Err(error) if has_no_connection_left(&error) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) => {
                         tracing::debug!(%error, "no notifications from the coordination store");
-                        (Heard::Deaf, PAUSE_AFTER_FAULT)
+                        (Hearing::Deaf, PAUSE_AFTER_FAULT)
                     }
                 };
-                if tell.send(said).await.is_err() {
+                if tell.send(Heard::Now(said)).await.is_err() {
                     return;
                 }
                 clock.sleep(pause).await;
@@ -129,7 +136,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
     let mut listener = PgListener::connect_with(pool).await?;
     listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
-    let mut next = Heard::Listening;
+    let mut next = Heard::Now(Hearing::Listening);
     while tell.send(next).await.is_ok() {
         match listener.try_recv().await? {
             Some(notification) => next = Heard::Change(notification.payload().to_owned()),
@@ -142,7 +149,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
 /// Watches until nobody is interested any more or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut ear = None;
-    let (mut look_now, mut listening, mut crowded) = (true, false, false);
+    let (mut look_now, mut hearing) = (true, Hearing::Deaf);
     while let Some(this) = watch.upgrade() {
         if this.watchers.nobody_left() {
             break;
@@ -150,12 +157,12 @@ pub(super) async fn run(watch: Weak<Watch>) {
         if this.notifications && ear.is_none() {
             ear = Some(Ear::open(&this));
         }
-        let mut pause = match (listening, crowded) {
-            (true, _) => this.interval,
-            (false, false) => this.interval.min(DEAF),
-            (false, true) => this.interval.min(LOOK_WHEN_CROWDED),
+        let mut pause = match hearing {
+            Hearing::Listening => this.interval,
+            Hearing::Deaf => this.interval.min(DEAF),
+            Hearing::Crowded => this.interval.min(LOOK_WHEN_CROWDED),
         };
-        if look_now && let Err(error) = look(&this, crowded).await {
+        if look_now && let Err(error) = look(&this, hearing == Hearing::Crowded).await {
             tracing::debug!(%error, "the coordination store cannot be watched");
             this.watchers.wake_all();
             pause = PAUSE_AFTER_FAULT;
@@ -182,16 +189,8 @@ pub(super) async fn run(watch: Weak<Watch>) {
                 }
                 None => true,
             },
-            Some(Heard::Deaf) => {
-                (listening, crowded) = (false, false);
-                true
-            }
-            Some(Heard::Crowded) => {
-                (listening, crowded) = (false, true);
-                true
-            }
-            Some(Heard::Listening) => {
-                (listening, crowded) = (true, false);
+            Some(Heard::Now(now)) => {
+                hearing = now;
                 true
             }
             None => true,

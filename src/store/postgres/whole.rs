@@ -75,7 +75,7 @@ pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<
          OR EXISTS (SELECT FROM metal.audit)",
     );
     if used.persistent(!link.pooled).fetch_one(&mut *db).await.map_err(fault)? {
-        return Err(StoreError::InUse { address: faults.address().to_owned() });
+        return Err(faults.in_use());
     }
     for lock in &contents.locks {
         rows::insert(&mut db, lock, link).await?;

@@ -1,33 +1,19 @@
 //! What SQLite says, in the words of a store.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{ops::Deref, time::Duration};
 
-use sqlx::migrate::MigrateError;
-
-use crate::store::StoreError;
+use crate::store::{StoreError, fault::About};
 
 /// Makes errors of one store. <https://www.sqlite.org/rescode.html> has the codes.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
-    address: Arc<str>,
+    about: About,
     patience: Duration,
 }
 
 impl Faults {
     pub(super) fn new(address: &str, patience: Duration) -> Self {
-        Self { address: address.into(), patience }
-    }
-
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(super) fn unavailable(&self, cause: impl Into<String>) -> StoreError {
-        StoreError::Unavailable { address: self.address.to_string(), cause: cause.into() }
-    }
-
-    pub(super) fn unreadable(&self, cause: impl Into<String>) -> StoreError {
-        StoreError::Unreadable { address: self.address.to_string(), cause: cause.into() }
+        Self { about: About::new(address), patience }
     }
 
     pub(super) fn locked(&self) -> StoreError {
@@ -51,27 +37,13 @@ impl Faults {
             },
         }
     }
+}
 
-    pub(super) fn migration(&self, error: &MigrateError, newest: i64) -> StoreError {
-        match error {
-            MigrateError::VersionMissing(version) => self.newer(*version, newest),
-            MigrateError::VersionMismatch(version) => {
-                self.unreadable(format!("part {version} of its schema is not the one of this program"))
-            }
-            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => self.sqlx(error),
-            other => self.unavailable(other.to_string()),
-        }
-    }
+impl Deref for Faults {
+    type Target = About;
 
-    pub(super) fn newer(&self, version: i64, newest: i64) -> StoreError {
-        self.unreadable(format!(
-            "it was written by a newer version of this program (schema {version}; this one knows up to {newest}): \
-             use the newer version for everything that shares it"
-        ))
-    }
-
-    pub(super) fn record(&self, uid: &str, error: &dyn Error) -> StoreError {
-        self.unreadable(format!("the record {uid} is not understood: {error}"))
+    fn deref(&self) -> &About {
+        &self.about
     }
 }
 

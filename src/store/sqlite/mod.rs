@@ -14,14 +14,13 @@ mod whole;
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicI64},
+    sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use tokio::{runtime::Handle, sync::watch::Receiver, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch::Receiver;
 
 pub use file::default_path;
 
@@ -35,7 +34,7 @@ use self::{
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
     views::{Known, Snapshot, Stored, Views},
-    watchers::Watchers,
+    watchers::{Lookout, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -74,8 +73,7 @@ pub struct SqliteStore {
     reader: Lane,
     views: Views,
     watch: Arc<Watch>,
-    runtime: Handle,
-    watching: Mutex<Option<JoinHandle<()>>>,
+    lookout: Lookout,
 }
 
 impl SqliteStore {
@@ -100,6 +98,7 @@ impl SqliteStore {
                 source.path.display()
             )
         });
+        let lookout = Lookout::new();
         Ok(Self {
             id: opened.id,
             reach_warning: reach::warning(&source.path).or(no_wal),
@@ -112,12 +111,11 @@ impl SqliteStore {
                 interval: options.watch_interval,
                 watchers: Watchers::default(),
                 seen: AtomicI64::new(seen),
-                stop: CancellationToken::new(),
+                stop: lookout.stop(),
             }),
             clock,
             faults,
-            runtime: Handle::current(),
-            watching: Mutex::default(),
+            lookout,
         })
     }
 
@@ -343,20 +341,11 @@ impl Store for SqliteStore {
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
-        let (changes, start) = self.watch.watchers.watch(key);
-        if start && !self.watch.stop.is_cancelled() {
-            let task = self.runtime.spawn(watch::run(Arc::downgrade(&self.watch)));
-            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
-        }
-        changes
+        self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
     }
 
     async fn close(&self) {
-        self.watch.stop.cancel();
-        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = watching {
-            let _ = task.await;
-        }
+        self.lookout.end().await;
         self.reader.close().await;
         self.writer.close().await;
     }

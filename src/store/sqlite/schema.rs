@@ -70,7 +70,10 @@ async fn migrate(db: &mut SqliteConnection, faults: &Faults) -> Result<(), Store
     use sqlx::Connection as _;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
     look(&mut transaction, faults).await?;
-    MIGRATIONS.run_direct(None, &mut *transaction, false).await.map_err(|error| faults.migration(&error, newest()))?;
+    MIGRATIONS
+        .run_direct(None, &mut *transaction, false)
+        .await
+        .map_err(|error| faults.migration(&error, newest(), |error| faults.sqlx(error)))?;
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 

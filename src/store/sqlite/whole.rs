@@ -75,7 +75,7 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
     .map_err(fault)?;
     if used {
         db.end("ROLLBACK").await?;
-        return Err(StoreError::InUse { address: faults.address().to_owned() });
+        return Err(faults.in_use());
     }
     for lock in &contents.locks {
         rows::save_lock(&mut db, lock, faults).await?;
