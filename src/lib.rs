@@ -2,13 +2,14 @@
 //! maintenance needs, and gives it back exactly as it was.
 //!
 //! The rooms, and who may know whom (held by `tests/layering.rs`):
-//! `{provider, cli} → settings → engine → {maintenance, store, backend, probe, clock}`; `plugin` is the wire and knows no
-//! maintenance.
+//! `{provider, cli} → settings → engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`;
+//! `plugin` is the wire and knows no maintenance.
 
 pub mod backend;
 pub mod cli;
 pub mod clock;
 pub mod engine;
+pub mod kubernetes;
 pub mod maintenance;
 pub mod plugin;
 pub mod probe;

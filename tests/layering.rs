@@ -27,12 +27,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Pure rules: they are given the time.
     ("maintenance", &[]),
     ("probe", &["clock"]),
-    ("store", &["maintenance", "clock"]),
+    // How a cluster is reached and what its API says; no record, no machine.
+    ("kubernetes", &["clock"]),
+    ("store", &["maintenance", "kubernetes", "clock"]),
     // Of the words of maintenance only what a machine is, no queue, lock or window.
-    ("backend", &["maintenance::machine", "clock"]),
+    ("backend", &["maintenance::machine", "kubernetes", "clock"]),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
     // The composition root: decoded configuration becomes the parts of an engine.
-    ("settings", &["engine", "maintenance", "store", "backend", "probe", "clock"]),
+    ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock"]),
     // The wire knows no other room.
     ("plugin", &[]),
     ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin"]),
@@ -48,6 +50,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("prost", &["plugin"]),
     ("sqlx", &["store"]),
     ("etcd_client", &["store"]),
+    ("kube", &["kubernetes", "store", "backend"]),
+    ("k8s_openapi", &["kubernetes", "store", "backend"]),
     ("clap", &["cli", "main"]),
 ];
 

@@ -145,7 +145,9 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
         (later.now.duration_since(view.now) > jiff::SignedDuration::from_secs(1)).then_some(later)
     })
     .await;
-    assert_eq!(later.leases.0[&runner(1).id], since);
+    // To the second: each handle asked the servers for the time by itself, and they tell it to the second.
+    let apart = later.leases.0[&runner(1).id].duration_since(since).abs();
+    assert!(apart <= jiff::SignedDuration::from_secs(1), "{since} {apart}");
     // Somebody else may go on now, and the same process may come back.
     one.renew(&runner(1), TTL).await.unwrap();
     let back = two.view(&key("k")).await.unwrap();

@@ -1,0 +1,3 @@
+//! Kubernetes API servers: how one is reached, and what its answers mean.
+//!
+//! Both a coordination store and a backend live on one; neither knows the other, and both know this room.
