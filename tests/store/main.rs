@@ -16,6 +16,9 @@ mod etcd_only;
 #[cfg(unix)]
 mod file;
 #[cfg(unix)]
+#[path = "kubernetes.rs"]
+mod kubernetes_only;
+#[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
 mod processes;

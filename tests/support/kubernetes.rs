@@ -1,0 +1,317 @@
+//! Real Kubernetes API servers on loopback, each with an etcd of its own. No controllers, no nodes: what the tests need is
+//! the API, its rights and its watches.
+
+use std::{
+    fs,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use kube::{
+    Client, Config, ResourceExt as _,
+    api::{Api, DynamicObject, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{GroupVersionKind, TypeMeta},
+    discovery::{Scope, pinned_kind},
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde_json::{Value, json};
+
+use super::server::{Server, free_port};
+
+/// Ends both. Asked nicely the API server would wait for those who watch, and all data goes with the test.
+const SIGNAL: &str = "KILL";
+
+/// Who has a token, and their groups. Anybody else gets a certificate: [`Kubernetes::user`].
+const TOKENS: [(&str, &str); 7] = [
+    ("admin", "system:masters"),
+    ("runner", "runners"),
+    ("approver", "approvers"),
+    ("reviewer", "reviewers"),
+    ("spare-1", "spares"),
+    ("spare-2", "spares"),
+    ("nobody", ""),
+];
+
+fn program(name: &str) -> String {
+    let built = format!("{}/.tools/bin/{name}", env!("CARGO_MANIFEST_DIR"));
+    assert!(Path::new(&built).exists(), "{name} is not there: make setup");
+    built
+}
+
+/// Runs something to its end on a thread of its own, so that tests may call it from inside a runtime too.
+fn wait_for<T: Send>(doing: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(doing);
+        match scope.spawn(run).join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// An API server and its etcd.
+pub struct Kubernetes {
+    // Fields are dropped in this order: the API server would otherwise look for its etcd.
+    api: Server,
+    etcd: Server,
+    port: u16,
+    etcd_port: u16,
+    command: Vec<String>,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Kubernetes {
+    /// The one that all tests of this process share. It ends with the process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Kubernetes> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// One of one's own.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One of one's own, with more arguments for the API server; the last one of a name counts.
+    pub fn start_with(more: &[&str]) -> Self {
+        // As `main` does.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let (etcd, etcd_port) = start_etcd();
+        let folder = tempfile::Builder::new().prefix("metal-kubernetes-").tempdir().unwrap().keep();
+        let port = free_port();
+        let file = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).unwrap();
+            format!("{}/{name}", folder.display())
+        };
+        let tokens = TOKENS.map(|(name, groups)| format!("token-of-{name},{name},{name},\"{groups}\"\n")).concat();
+        let (issuer, accounts) = (issuer(), KeyPair::generate().unwrap());
+        let mut command = vec![
+            program("kube-apiserver"),
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}/certs", folder.display()),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--token-auth-file={}", file("tokens.csv", &tokens)),
+            format!("--client-ca-file={}", file("clients.crt", &issuer.pem())),
+            "--authorization-mode=RBAC".to_owned(),
+            format!("--service-account-issuer=https://127.0.0.1:{port}"),
+            format!("--service-account-key-file={}", file("accounts.pub", &accounts.public_key_pem())),
+            format!("--service-account-signing-key-file={}", file("accounts.key", &accounts.serialize_pem())),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--profiling=false".to_owned(),
+        ];
+        command.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let this = Self { api: Server::start(&folder, SIGNAL, &command), etcd, port, etcd_port, command, issuer };
+        this.wait_until_ready();
+        this
+    }
+
+    fn wait_until_ready(&self) {
+        let began = Instant::now();
+        while !(self.ca_file().exists() && wait_for(self.is_ready())) {
+            assert!(began.elapsed() < Duration::from_mins(2), "the API server did not start: {}", self.api.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    async fn is_ready(&self) -> bool {
+        let Ok(ca) = reqwest::Certificate::from_pem(&fs::read(self.ca_file()).unwrap()) else { return false };
+        let http = reqwest::Client::builder().tls_certs_only([ca]).timeout(Duration::from_secs(5)).build().unwrap();
+        let asked = http.get(format!("{}/readyz", self.url())).bearer_auth(Self::token("admin")).send().await;
+        asked.is_ok_and(|reply| reply.status().is_success())
+    }
+
+    /// `https://host:port`.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// `host:port` of the API server.
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// `host:port` of its etcd.
+    pub fn etcd_host(&self) -> String {
+        format!("127.0.0.1:{}", self.etcd_port)
+    }
+
+    /// What the server's certificate is verified with.
+    pub fn ca_file(&self) -> PathBuf {
+        self.api.folder.join("certs/apiserver.crt")
+    }
+
+    pub fn log(&self) -> String {
+        self.api.log()
+    }
+
+    /// The token of one of [`TOKENS`].
+    pub fn token(name: &str) -> String {
+        assert!(TOKENS.iter().any(|(known, _)| *known == name), "{name} has no token");
+        format!("token-of-{name}")
+    }
+
+    /// The path of a kubeconfig with everything allowed.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig_of("admin")
+    }
+
+    /// The path of a kubeconfig with the token of one of [`TOKENS`].
+    pub fn kubeconfig_of(&self, name: &str) -> PathBuf {
+        self.kubeconfig_at(&self.url(), name)
+    }
+
+    /// The same through a proxy: `url` is where it listens.
+    pub fn kubeconfig_at(&self, url: &str, name: &str) -> PathBuf {
+        self.write_kubeconfig(url, &json!({"token": Self::token(name)}))
+    }
+
+    /// The path of a kubeconfig for anybody, with a certificate that says so.
+    pub fn user(&self, name: &str, groups: &[&str]) -> PathBuf {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let file = |kind: &str, text: String| {
+            let path = self.api.folder.join(format!("user-{}.{kind}", uuid::Uuid::new_v4().simple()));
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let user = json!({
+            "client-certificate": file("crt", certificate.pem()),
+            "client-key": file("key", key.serialize_pem()),
+        });
+        self.write_kubeconfig(&self.url(), &user)
+    }
+
+    fn write_kubeconfig(&self, url: &str, user: &Value) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": self.ca_file()}}],
+            "users": [{"name": "test", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
+        });
+        let path = self.api.folder.join(format!("kubeconfig-{}", uuid::Uuid::new_v4().simple()));
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// A client of whom a kubeconfig names.
+    pub async fn client(kubeconfig: &Path) -> Client {
+        let read = Kubeconfig::read_from(kubeconfig).unwrap();
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    /// Makes a namespace of a name that nobody else has.
+    pub fn namespace(&self) -> String {
+        let name = format!("n{}", uuid::Uuid::new_v4().simple());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        wait_for(async {
+            let client = Self::client(&self.kubeconfig()).await;
+            let all: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+            all.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+        });
+        name
+    }
+
+    /// Server-side-applies every document of a YAML text, in its order. What names no namespace goes to `default`.
+    pub fn apply(&self, yaml: &str) {
+        self.apply_in("default", yaml);
+    }
+
+    /// The same; what names no namespace goes to `namespace`. Definitions of new kinds are waited for.
+    pub fn apply_in(&self, namespace: &str, yaml: &str) {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+        wait_for(async {
+            let client = Self::client(&self.kubeconfig()).await;
+            for document in documents.into_iter().filter(|document| !document.is_null()) {
+                apply_one(&client, namespace, document).await;
+            }
+        });
+    }
+
+    /// Ends the API server as a power cut would. Its etcd goes on.
+    pub fn kill(&mut self) {
+        self.api.kill();
+    }
+
+    /// Starts it again, on the same port, with the same data and the same certificates.
+    pub fn start_again(&mut self) {
+        let folder = self.api.folder.clone();
+        self.api = Server::start(&folder, SIGNAL, &self.command);
+        self.wait_until_ready();
+    }
+}
+
+fn start_etcd() -> (Server, u16) {
+    let folder = tempfile::Builder::new().prefix("metal-kubernetes-etcd-").tempdir().unwrap().keep();
+    let (client, peer) = (free_port(), free_port());
+    let command = [
+        program("etcd"),
+        format!("--data-dir={}", folder.join("data").display()),
+        format!("--listen-client-urls=http://127.0.0.1:{client}"),
+        format!("--advertise-client-urls=http://127.0.0.1:{client}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
+        "--unsafe-no-fsync".to_owned(),
+        "--log-level=error".to_owned(),
+    ];
+    (Server::start(&folder, SIGNAL, &command), client)
+}
+
+/// Who signs the certificates of [`Kubernetes::user`].
+fn issuer() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "clients of the tests");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+async fn apply_one(client: &Client, namespace: &str, document: Value) {
+    let object: DynamicObject = serde_json::from_value(document).unwrap();
+    let kind =
+        GroupVersionKind::try_from(object.types.clone().unwrap_or_else(|| panic!("no kind: {object:?}"))).unwrap();
+    let began = Instant::now();
+    // A kind that was defined just now is served a moment later.
+    let (resource, capabilities) = loop {
+        match pinned_kind(client, &kind).await {
+            Ok(found) => break found,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(30), "{kind:?}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let all: Api<DynamicObject> = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => {
+            let namespace = object.namespace().unwrap_or_else(|| namespace.to_owned());
+            Api::namespaced_with(client.clone(), &namespace, &resource)
+        }
+    };
+    let (name, how) = (object.name_any(), PatchParams::apply("tests").force());
+    all.patch(&name, &how, &Patch::Apply(&object)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let definition =
+        TypeMeta { api_version: "apiextensions.k8s.io/v1".to_owned(), kind: "CustomResourceDefinition".to_owned() };
+    while object.types.as_ref() == Some(&definition) && !is_established(&all.get(&name).await.unwrap()) {
+        assert!(began.elapsed() < Duration::from_secs(30), "{name} is not established");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn is_established(definition: &DynamicObject) -> bool {
+    let conditions = definition.data.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Established" && one["status"] == "True"))
+}
