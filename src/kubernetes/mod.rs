@@ -1,3 +1,11 @@
 //! Kubernetes API servers: how one is reached, and what its answers mean.
 //!
 //! Both a coordination store and a backend live on one; neither knows the other, and both know this room.
+
+mod cluster;
+mod error;
+mod mirror;
+
+pub use cluster::{Cluster, ClusterSettings, Request};
+pub use error::{ClusterError, FieldProblem};
+pub use mirror::Mirror;

@@ -1,0 +1,192 @@
+//! One API server and how we are known to it.
+
+use std::{fmt, future::Future, path::PathBuf, sync::Arc, time::Duration};
+
+use kube::{
+    Client, Config,
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+};
+use tokio::sync::OnceCell;
+
+use super::{ClusterError, error::chain as words};
+use crate::clock::{Clock, within};
+
+/// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`, `~/.kube/config`, or, inside a
+/// pod, from its service account.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSettings {
+    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins.
+    pub kubeconfig: Option<PathBuf>,
+    /// Which of its contexts, instead of the current one.
+    pub context: Option<String>,
+    /// The API server's address, instead of a kubeconfig.
+    pub host: Option<String>,
+    /// With `host`: a file with a bearer token; it is read again when it changes.
+    pub token_file: Option<PathBuf>,
+    /// With `host`: the authority that signed the API server's certificate, as PEM.
+    pub ca_certificate_file: Option<PathBuf>,
+    /// Time limit of one request; `None`: 10 s.
+    pub request_timeout: Option<Duration>,
+}
+
+/// How long one request may take when nothing else is said.
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// How often a request that was turned away for being one too many is made again, before that is told.
+const AGAIN: u32 = 4;
+
+/// The longest wait before it is made again, whatever the server asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// One request, for messages: `verb` and `resource` are what a role would have to allow.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
+    pub verb: &'static str,
+    /// For example `servers.metal.ironcore.dev`, or `leases.coordination.k8s.io`.
+    pub resource: &'a str,
+    /// Where; `None` for what belongs to the whole cluster.
+    pub namespace: Option<&'a str>,
+    /// Which one, when it is one.
+    pub name: Option<&'a str>,
+}
+
+impl Request<'_> {
+    /// Whether it may have changed something although no answer came.
+    pub(super) fn writes(&self) -> bool {
+        !matches!(self.verb, "get" | "list" | "watch")
+    }
+}
+
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        match (self.namespace, self.name) {
+            (Some(namespace), Some(name)) => write!(f, " {namespace}/{name}"),
+            (Some(namespace), None) => write!(f, " in {namespace}"),
+            (None, Some(name)) => write!(f, " {name}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A cluster. Cheap to make: nothing is read or asked before the first request.
+#[derive(Clone)]
+pub struct Cluster(Arc<Inner>);
+
+struct Inner {
+    settings: ClusterSettings,
+    clock: Arc<dyn Clock>,
+    client: OnceCell<(Client, String)>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// The cluster of these settings.
+    #[must_use]
+    pub fn new(settings: ClusterSettings, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner { settings, clock, client: OnceCell::new() }))
+    }
+
+    /// A client. Reads the configuration at the first call; asks no server.
+    pub async fn client(&self) -> Result<Client, ClusterError> {
+        Ok(self.connected().await?.0.clone())
+    }
+
+    /// Where it is, for people; what was configured while that has not been read.
+    #[must_use]
+    pub fn address(&self) -> String {
+        if let Some((_, address)) = self.0.client.get() {
+            return address.clone();
+        }
+        let settings = &self.0.settings;
+        settings
+            .host
+            .clone()
+            .or_else(|| settings.context.as_ref().map(|context| format!("the Kubernetes context {context:?}")))
+            .or_else(|| settings.kubeconfig.as_ref().map(|path| format!("the cluster of {}", path.display())))
+            .unwrap_or_else(|| "the Kubernetes cluster".to_owned())
+    }
+
+    async fn connected(&self) -> Result<&(Client, String), ClusterError> {
+        let connect = async {
+            let mut config = self.config().await.map_err(|cause| self.misconfigured(cause))?;
+            // A request that was answered with 503 or 504 may have been carried out: who asks decides what is done then.
+            config.default_retry = false;
+            config.connect_timeout = Some(self.patience());
+            let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+            let client = Client::try_from(config).map_err(|error| self.misconfigured(words(&error)))?;
+            Ok((client, address))
+        };
+        self.0.client.get_or_try_init(|| connect).await
+    }
+
+    fn patience(&self) -> Duration {
+        self.0.settings.request_timeout.unwrap_or(REQUEST)
+    }
+
+    fn misconfigured(&self, cause: String) -> ClusterError {
+        ClusterError::Configuration { address: self.address(), cause }
+    }
+
+    async fn config(&self) -> Result<Config, String> {
+        let settings = &self.0.settings;
+        if let Some(host) = &settings.host {
+            let url = host.parse().map_err(|error| format!("host {host:?} is no address: {error}"))?;
+            let mut config = Config::new(url);
+            if let Some(path) = &settings.ca_certificate_file {
+                let read = std::fs::read(path);
+                let pem = read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+                let parsed: Result<Vec<_>, _> = x509_parser::pem::Pem::iter_from_buffer(&pem).collect();
+                let pems = parsed.map_err(|error| format!("{} holds no certificate: {error}", path.display()))?;
+                config.root_cert = Some(pems.into_iter().map(|pem| pem.contents).collect());
+            }
+            let token_file = settings.token_file.as_ref().map(|path| path.display().to_string());
+            config.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
+            return Ok(config);
+        }
+        let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
+        if let Some(path) = &settings.kubeconfig {
+            let read = Kubeconfig::read_from(path).map_err(|error| words(&error))?;
+            return Config::from_custom_kubeconfig(read, &options).await.map_err(|error| words(&error));
+        }
+        match Config::from_kubeconfig(&options).await {
+            Ok(config) => Ok(config),
+            // Whoever names a context means a file.
+            Err(error) if settings.context.is_some() => Err(words(&error)),
+            Err(error) => Config::incluster_env().map_err(|inside| {
+                format!("{}; and this is no pod with a service account ({})", words(&error), words(&inside))
+            }),
+        }
+    }
+
+    /// Makes a request: bounded in time, made again while the server says that it is one too many (429), and its error told
+    /// in our words. `make` is called for each try.
+    pub async fn call<T, F>(&self, request: Request<'_>, make: impl Fn(Client) -> F + Send) -> Result<T, ClusterError>
+    where
+        F: Future<Output = Result<T, kube::Error>> + Send,
+        T: Send,
+    {
+        let (client, address) = self.connected().await?;
+        let mut tries = 0;
+        loop {
+            let result = match within(self.patience(), make(client.clone())).await {
+                Some(result) => result.map_err(|error| ClusterError::classify(error, request, address)),
+                None => Err(ClusterError::silence(request, address, self.patience())),
+            };
+            match result {
+                Err(ClusterError::Busy { retry_after, .. }) if tries < AGAIN => {
+                    let grown = Duration::from_millis(100) * 2u32.pow(tries);
+                    tries += 1;
+                    self.0.clock.sleep(retry_after.unwrap_or(grown).max(grown).min(LONGEST_PAUSE)).await;
+                }
+                result => return result,
+            }
+        }
+    }
+}
