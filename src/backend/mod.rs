@@ -10,7 +10,10 @@ use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 
-use crate::maintenance::machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType};
+use crate::maintenance::{
+    machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
+    native::{NativeView, NativeWish, System},
+};
 
 pub use error::BackendError;
 
@@ -63,6 +66,56 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
 
     /// What it can be told to do.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;
+
+    /// The maintenance system that the server itself is part of, where there is one.
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        None
+    }
+}
+
+/// A request to a server's own maintenance system that one of our processes made, wherever it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeRequest {
+    /// The coordination store that knows the maintenance, by its id.
+    pub store: String,
+    /// The incarnation of the maintenance that it was made for.
+    pub uid: String,
+    /// What it is called there.
+    pub name: String,
+}
+
+/// The maintenance system that a server itself is part of.
+///
+/// A request is found again by the incarnation of its maintenance, never by its name alone, and one of somebody else is
+/// never touched.
+#[async_trait]
+pub trait NativeMaintenance: Send + Sync {
+    /// What there is. `operation`: for a power operation, which does not enter it.
+    async fn system(&self, operation: bool) -> Result<System, BackendError>;
+
+    /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of the system was.
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError>;
+
+    /// Makes the request, or does nothing where it is there.
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError>;
+
+    /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError>;
+
+    /// The machine, as far as a granted request may change it.
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
+    /// Requests of ours for this server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
+
+    /// Takes back a request whose maintenance is no more.
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError>;
+
+    /// Returns when something about this server or its requests may have changed.
+    async fn changed(&self);
+
+    /// What a reviewer of a plan should know, a sentence each.
+    async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError>;
 }
 
 /// Power.

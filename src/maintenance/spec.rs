@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     ids::Uid,
-    machine::{BootMode, PowerTarget, shown_url},
+    machine::{BootMode, Ignition, PowerTarget, shown_url},
     operate::OperationSpec,
     window::WindowSpec,
 };
@@ -118,6 +118,9 @@ pub struct UrlCheck {
 /// What a server shall boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootSpec {
+    /// What configures the booted system, where the server's own maintenance system delivers that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignition: Option<Ignition>,
     /// How.
     pub method: BootMethod,
     /// The image's address, for `http` and `virtual_media`.

@@ -161,7 +161,15 @@ impl BootModel {
             Value::Value(once) => once,
             _ => true,
         };
-        Some(BootSpec { method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+        Some(BootSpec {
+            ignition: None,
+            method: method?,
+            image,
+            image_sha256: digest,
+            once,
+            boot_mode: mode,
+            ready_when,
+        })
     }
 
     fn check_digest(&self, diags: &mut Diagnostics, path: AttributePath) -> Option<String> {
