@@ -4,11 +4,13 @@
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
 mod error;
+pub mod metal_operator;
 pub mod redfish;
 
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 
 use crate::maintenance::{
     machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
@@ -47,6 +49,10 @@ pub trait Backend: Send + Sync + Debug {
 
     /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
+
+    /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits, for as long as the
+    /// process lives: records name it, and never hold it.
+    fn keep(&self, _sha256: String, _content: SecretString) {}
 
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.
     async fn close(&self);

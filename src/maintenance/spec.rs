@@ -65,11 +65,13 @@ pub enum BootMethod {
     VirtualMedia,
     /// The local disk.
     Disk,
+    /// What the cluster's boot operator serves, on behalf of the server's own maintenance system.
+    BootOperator,
 }
 
 impl BootMethod {
     /// All methods in the spelling of the configuration.
-    pub const NAMES: [&'static str; 4] = ["http", "pxe", "virtual_media", "disk"];
+    pub const NAMES: [&'static str; 5] = ["http", "pxe", "virtual_media", "disk", "boot_operator"];
 
     /// The method of that name.
     #[must_use]
@@ -79,6 +81,7 @@ impl BootMethod {
             "pxe" => Self::Pxe,
             "virtual_media" => Self::VirtualMedia,
             "disk" => Self::Disk,
+            "boot_operator" => Self::BootOperator,
             _ => return None,
         })
     }
@@ -91,6 +94,7 @@ impl BootMethod {
             Self::Pxe => "pxe",
             Self::VirtualMedia => "virtual_media",
             Self::Disk => "disk",
+            Self::BootOperator => "boot_operator",
         }
     }
 
@@ -102,6 +106,7 @@ impl BootMethod {
             Self::Pxe => "Pxe",
             Self::VirtualMedia => "Cd",
             Self::Disk => "Hdd",
+            Self::BootOperator => "BootOperator",
         }
     }
 }
