@@ -25,6 +25,19 @@ impl Ownership {
         self.claim.is_none() && self.approvals.is_empty()
     }
 
+    /// The approvals as their owner's words, without what runs made of them.
+    #[must_use]
+    pub fn words(&self) -> Vec<Approval> {
+        self.approvals.iter().map(|approval| Approval { used_by: None, ..approval.clone() }).collect()
+    }
+
+    /// Which run started with which approval.
+    #[must_use]
+    pub fn uses(&self) -> Vec<(Uid, Uid)> {
+        let uses = self.approvals.iter().map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?)));
+        uses.flatten().collect()
+    }
+
     /// One approval.
     #[must_use]
     pub fn approval(&self, uid: &Uid) -> Option<&Approval> {

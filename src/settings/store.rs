@@ -7,8 +7,8 @@ use secrecy::SecretString;
 use crate::{
     clock::Clock,
     store::{
-        EtcdOptions, EtcdStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
-        StoreError, default_path,
+        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore,
+        SqliteOptions, SqliteStore, Store, StoreError, default_path,
     },
 };
 
@@ -20,10 +20,12 @@ enum Place {
     File(PathBuf),
     Postgres(SecretString),
     Etcd(SecretString),
+    Kubernetes(String),
 }
 
 /// What may be written, for people.
-const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or etcd://host:2379/prefix";
+const FORMS: &str =
+    "sqlite:///path/to/file, postgres://user@host/database, etcd://host:2379/prefix or kubernetes://namespace";
 
 impl Place {
     async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
@@ -31,6 +33,7 @@ impl Place {
             Self::File(path) => Arc::new(SqliteStore::open(path, clock, SqliteOptions::default()).await?),
             Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
             Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
+            Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
         })
     }
 
@@ -40,6 +43,7 @@ impl Place {
             Self::File(path) => Ok(format!("sqlite://{}", path.display())),
             Self::Postgres(url) => PostgresStore::address_of(url),
             Self::Etcd(url) => EtcdStore::address_of(url),
+            Self::Kubernetes(url) => KubernetesStore::address_of(url),
         }
     }
 
@@ -81,7 +85,7 @@ pub async fn open_store(
 fn may_come_back(place: &Place) -> bool {
     match place {
         Place::File(path) => path.exists(),
-        Place::Postgres(_) | Place::Etcd(_) => true,
+        Place::Postgres(_) | Place::Etcd(_) | Place::Kubernetes(_) => true,
     }
 }
 
@@ -101,7 +105,7 @@ fn place(url: Option<&str>) -> Result<Place, SettingsError> {
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(Place::Postgres(SecretString::from(url))),
         "etcd" => Ok(Place::Etcd(SecretString::from(url))),
-        "kubernetes" => Err(wrong(&format!("this version has no kubernetes store; write {FORMS}"))),
+        "kubernetes" => Ok(Place::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
 }
@@ -116,10 +120,12 @@ mod tests {
         assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
         assert_eq!(address("etcd://ci:hunter2@a,b:1/metal"), "etcd://a:2379,b:1/metal");
+        assert_eq!(address("kubernetes://metal?kubeconfig=/k"), "kubernetes://metal");
         for bad in [
             "sqlite://x",
             "sqlite:///",
-            "kubernetes://metal",
+            "kubernetes://metal/hunter2",
+            "kubernetes://metal?nonsense=hunter2",
             "x",
             "ftp://u:hunter2@db/metal",
             "postgres://u:hunter2@db/metal?nonsense=1",

@@ -8,12 +8,14 @@ mod contents;
 mod error;
 mod etcd;
 mod fault;
+mod kubernetes;
 mod lazy;
 mod memory;
 mod optimistic;
 mod patience;
 mod postgres;
 mod sqlite;
+mod told;
 mod views;
 mod watchers;
 
@@ -33,6 +35,7 @@ use crate::maintenance::{
 pub use contents::Contents;
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore};
+pub use kubernetes::{KubernetesOptions, KubernetesStore};
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};

@@ -126,6 +126,28 @@ impl<'a> Change<'a> {
         !self.known.contains_key(&record.uid)
     }
 
+    /// Whether the same claim is in force as before, or none as before.
+    pub(super) fn same_claim(&self) -> bool {
+        let claim = |lock: &ServerLock| lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+        claim(&self.before.lock) == claim(self.after)
+    }
+
+    /// Whether the owner's words moved.
+    pub(super) fn told(&self) -> bool {
+        self.before.lock.ownership.words() != self.after.ownership.words()
+    }
+
+    /// Whether nothing moved but the owner's words: an owner's role may write nothing else.
+    pub(super) fn told_only(&self) -> bool {
+        let plain =
+            |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
+        let (before, after) = (&*self.before.lock, self.after);
+        let used = before.ownership.uses();
+        let newly_used = after.ownership.uses().iter().any(|mark| !used.contains(mark));
+        let records = self.written().next().is_some() || self.withdrawn().next().is_some() || !self.finished.is_empty();
+        self.told() && self.same_claim() && plain(before) == plain(after) && !records && !newly_used
+    }
+
     /// Records that left without a history.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = &Maintenance> {
         self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid))

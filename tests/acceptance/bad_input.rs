@@ -75,8 +75,14 @@ for_each_host! {
             workspace.configure(&with(redfish));
             workspace.try_plan().await.failed().says(says);
         }
-        workspace.configure(&format!("provider \"metal\" {{\n  coordination_url = \"kubernetes://metal\"\n}}\n{body}"));
-        workspace.try_plan().await.failed().says("this version has no kubernetes store");
+        for (url, says) in [
+            ("kubernetes://Metal_1", "is no name of a namespace"),
+            ("kubernetes://metal?prefix=x", "unknown parameter"),
+            ("kubernetes://metal?kubeconfig=/nowhere", "/nowhere"),
+        ] {
+            workspace.configure(&format!("provider \"metal\" {{\n  coordination_url = \"{url}\"\n}}\n{body}"));
+            workspace.try_plan().await.failed().says(says);
+        }
     }
 }
 

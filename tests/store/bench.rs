@@ -23,8 +23,8 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
     },
     store::{
-        EtcdOptions, EtcdStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
-        StoreError,
+        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore,
+        SqliteOptions, SqliteStore, Store, StoreError,
     },
 };
 
@@ -32,6 +32,7 @@ use crate::{
     records::{AGING, TTL},
     support::{
         etcd::Etcd,
+        kubernetes::Kubernetes,
         postgres::{Pooler, Postgres},
     },
 };
@@ -155,6 +156,18 @@ impl Bench {
         Self { clock, open: Box::new(open), set: Box::new(set), _folder: None }
     }
 
+    /// A namespace of its own in a real cluster, whose clock is moved by hand.
+    pub async fn kubernetes() -> Self {
+        let cluster = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
+        let (url, clock) = (cluster.store(&cluster.namespace()), HandClock::new());
+        let time = clock.clone();
+        let open = move || -> Opening {
+            let (url, time) = (url.clone(), time.clone());
+            Box::pin(async move { Arc::new(kubernetes(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+        };
+        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: None }
+    }
+
     /// A database of its own on a real server, whose clock is moved by hand.
     pub async fn postgres(more: &'static str) -> Self {
         Self::postgres_at(Postgres::shared().port, more).await
@@ -223,6 +236,14 @@ pub async fn etcd(url: &str, time: Option<Arc<HandClock>>) -> Result<EtcdStore, 
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = EtcdOptions { time: time.map(|time| time as Arc<dyn Clock>), ..EtcdOptions::default() };
     EtcdStore::open(&SecretString::from(url), WrongClock::next(), options).await
+}
+
+/// By the cluster's own clock, or by one that is moved by hand.
+pub async fn kubernetes(url: &str, time: Option<Arc<HandClock>>) -> Result<KubernetesStore, StoreError> {
+    // As `main` does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = KubernetesOptions { time: time.map(|time| time as Arc<dyn Clock>), ..KubernetesOptions::default() };
+    KubernetesStore::open(url, WrongClock::next(), options).await
 }
 
 pub async fn postgres(url: &str, clock: Arc<dyn Clock>) -> Result<PostgresStore, StoreError> {

@@ -32,3 +32,4 @@ conforms!(sqlite, crate::bench::Bench::sqlite());
 conforms!(postgresql, crate::bench::Bench::postgres(""));
 conforms!(postgresql_behind_a_pooler, crate::bench::Bench::pooled());
 conforms!(etcd, crate::bench::Bench::etcd());
+conforms!(kubernetes, crate::bench::Bench::kubernetes());

@@ -27,7 +27,7 @@ use tokio::{
 use crate::{
     bench::{apply, finish, join, soon, try_admit},
     records::{AGING, key, request},
-    support::{etcd::Etcd, postgres::Postgres},
+    support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
 };
 
 const URL: &str = "STORE_TEST_URL";
@@ -65,7 +65,9 @@ fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
     let server = Postgres::shared();
     let database = server.url("postgres", &server.database());
     let prefix = Etcd::shared().url(&Etcd::prefix());
-    vec![(file, Some(folder)), (database, None), (prefix, None)]
+    let cluster = Kubernetes::shared();
+    let namespace = cluster.store(&cluster.namespace());
+    vec![(file, Some(folder)), (database, None), (prefix, None), (namespace, None)]
 }
 
 /// What a process says on its lines with `<word>`.

@@ -208,6 +208,16 @@ impl Kubernetes {
         path
     }
 
+    /// The URL of a coordination store in a namespace, with everything allowed.
+    pub fn store(&self, namespace: &str) -> String {
+        Self::store_of(namespace, &self.kubeconfig())
+    }
+
+    /// The same for whom a kubeconfig names.
+    pub fn store_of(namespace: &str, kubeconfig: &Path) -> String {
+        format!("kubernetes://{namespace}?kubeconfig={}", kubeconfig.display())
+    }
+
     /// A client of whom a kubeconfig names.
     pub async fn client(kubeconfig: &Path) -> Client {
         let read = Kubeconfig::read_from(kubeconfig).unwrap();

@@ -11,13 +11,7 @@ use super::{
     rows::{Head, Place, Words, text},
 };
 use crate::{
-    maintenance::{
-        approval::Approval,
-        ids::MaintenanceId,
-        lock::{AuditEvent, ServerLock},
-        ownership::Ownership,
-        state::Maintenance,
-    },
+    maintenance::{ids::MaintenanceId, lock::AuditEvent, state::Maintenance},
     store::{StoreError, optimistic::Change},
 };
 
@@ -91,29 +85,6 @@ impl Writes<'_> {
     }
 }
 
-/// The approvals as their owners' words, without what runs made of them.
-fn words(ownership: &Ownership) -> Vec<Approval> {
-    ownership.approvals.iter().map(|approval| Approval { used_by: None, ..approval.clone() }).collect()
-}
-
-/// Whether anything moved that is not an owner's word.
-fn head_moved(change: &Change<'_>) -> bool {
-    let plain =
-        |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
-    let uses = |ownership: &Ownership| -> Vec<_> {
-        ownership
-            .approvals
-            .iter()
-            .filter_map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?)))
-            .collect()
-    };
-    plain(&change.before.lock) != plain(change.after)
-        || change.written().next().is_some()
-        || change.withdrawn().next().is_some()
-        || !change.finished.is_empty()
-        || uses(&change.after.ownership).iter().any(|mark| !uses(&change.before.lock.ownership).contains(mark))
-}
-
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
 /// otherwise it reads, in this order: the lock, the approvals, and each new name.
 pub(super) fn transaction(
@@ -137,17 +108,14 @@ pub(super) fn transaction(
         writes.active(record, change.is_new(record))?;
     }
     writes.audit(change.events, commit)?;
-    let (same_claim, told) = {
-        let uid = |lock: &ServerLock| lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        (uid(before) == uid(after), words(&before.ownership) != words(&after.ownership))
-    };
+    let (same_claim, told) = (change.same_claim(), change.told());
     // The words of a claim that is over count no more by themselves: only an owner's role may write there.
     if told && (same_claim || !after.ownership.approvals.is_empty()) {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        let said = Words { claim, approvals: words(&after.ownership), commits: change.commits_of_words() };
+        let said = Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
-    let told_only = told && same_claim && !head_moved(change);
+    let told_only = change.told_only();
     if !told_only {
         let head = Head {
             generation: after.generation,

@@ -1,0 +1,204 @@
+//! Who is alive.
+//!
+//! A process has a Lease, as the parts of Kubernetes have that elect a leader. What is written in it was told by one API
+//! server and is read by the time of another, and the clocks of two machines are not compared here. So a process is gone when
+//!
+//! - it said so,
+//! - or its Lease was seen unchanged for its whole length, by our own monotonic clock,
+//! - or the time that it wrote is past by so much that no two servers of one cluster differ by it.
+//!
+//! Who looks for the first time shortly after a process died thus waits for up to the length of a lease; who has watched
+//! meanwhile does not.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
+
+use super::{
+    fault::Faults,
+    objects::{self, KIND, OVER, RUNNER, UNTIL},
+};
+use crate::{
+    maintenance::ids::{Runner, RunnerId},
+    store::{StoreError, lease_end},
+};
+
+/// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own certificates and tokens.
+const APART: SignedDuration = SignedDuration::from_secs(30);
+
+/// A lease that is not over lasts this much longer at least.
+const STILL: SignedDuration = SignedDuration::from_millis(500);
+
+/// How many Leases are remembered. More are possible; they are seen for the first time at each look.
+const REMEMBERED: usize = 8192;
+
+/// What a Lease says.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) runner: RunnerId,
+    pub(super) until: Timestamp,
+    pub(super) over: bool,
+    length: Duration,
+    /// Another one with each renewal.
+    version: String,
+}
+
+impl Said {
+    pub(super) fn of(lease: &Lease, faults: &Faults) -> Result<Self, StoreError> {
+        let name = format!("the Lease {}", lease.metadata.name.as_deref().unwrap_or_default());
+        let empty = std::collections::BTreeMap::new();
+        let notes = lease.metadata.annotations.as_ref().unwrap_or(&empty);
+        let runner = notes.get(RUNNER).ok_or_else(|| faults.record(&name, "it names no process"))?;
+        let until = notes.get(UNTIL).ok_or_else(|| faults.record(&name, "it has no end"))?;
+        let until = until.parse().map_err(|error| faults.record(&name, error))?;
+        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+        Ok(Self {
+            runner: RunnerId(runner.clone()),
+            until,
+            over: notes.contains_key(OVER),
+            length: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+            version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// The Lease of a process that lives for `ttl` from `now` on.
+pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
+    // Whole seconds is what a Lease has; more than asked is safe, the process itself stops earlier.
+    let seconds = ttl.as_millis().div_ceil(1000).max(1);
+    let mut lease = lease(&runner.id, lease_end(now, ttl));
+    lease["spec"] = json!({
+        "holderIdentity": runner.to_string(),
+        "leaseDurationSeconds": i32::try_from(seconds).unwrap_or(i32::MAX),
+        "renewTime": format!("{now:.6}"),
+    });
+    lease
+}
+
+/// The same of one that ended.
+pub(super) fn ended(said: &Said, at: Timestamp) -> Value {
+    let mut lease = lease(&said.runner, at.min(said.until));
+    lease["metadata"]["annotations"][OVER] = json!("true");
+    lease["spec"] = json!({"leaseDurationSeconds": said.length.as_secs()});
+    lease
+}
+
+fn lease(runner: &RunnerId, until: Timestamp) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": objects::runner(runner),
+            "labels": {KIND: "runner"},
+            "annotations": {RUNNER: runner.0, UNTIL: until.to_string()},
+        },
+    })
+}
+
+/// A moment of a look, by our own monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) asked: Duration,
+    pub(super) answered: Duration,
+    /// The store's time.
+    pub(super) now: Timestamp,
+}
+
+/// What this process has seen of everybody's Lease.
+#[derive(Debug, Default)]
+pub(super) struct Alive {
+    /// The version, and when it was seen first.
+    seen: Mutex<HashMap<RunnerId, (String, Duration)>>,
+}
+
+impl Alive {
+    /// Until when a process may act, or might; what is not after the look's time is over. `one_clock`: all times come from
+    /// one clock, so what is written can be believed.
+    pub(super) fn until(&self, said: &Said, look: Look, one_clock: bool) -> Timestamp {
+        let unchanged = self.unchanged(said, look);
+        let left_by_clock = said.until.duration_since(look.now) + if one_clock { SignedDuration::ZERO } else { APART };
+        let left_by_sight = said.length.saturating_sub(unchanged);
+        let over_by_sight = left_by_sight.is_zero() && !one_clock;
+        if said.over || left_by_clock <= SignedDuration::ZERO || over_by_sight {
+            return said.until.min(look.now);
+        }
+        let left = SignedDuration::try_from(left_by_sight).unwrap_or(left_by_clock).min(left_by_clock);
+        if said.until > look.now { said.until } else { look.now + left.max(STILL) }
+    }
+
+    /// For how long it has not changed, at least: since the end of the first look that found it so, which was after it was
+    /// written, until the beginning of this one.
+    fn unchanged(&self, said: &Said, look: Look) -> Duration {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(&said.runner) {
+            Some((version, first)) if *version == said.version => look.asked.saturating_sub(*first),
+            _ => {
+                if seen.len() >= REMEMBERED {
+                    seen.clear();
+                }
+                seen.insert(said.runner.clone(), (said.version.clone(), look.answered));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(version: &str, until: i64) -> Said {
+        let until = Timestamp::from_second(until).unwrap();
+        let (runner, length) = (RunnerId("r".into()), Duration::from_secs(30));
+        Said { runner, until, over: false, length, version: version.into() }
+    }
+
+    /// A look at a monotonic second, by a server's time.
+    fn look(monotonic: u64, now: i64) -> Look {
+        let at = Duration::from_secs(monotonic);
+        Look { asked: at, answered: at, now: Timestamp::from_second(now).unwrap() }
+    }
+
+    fn alive(all: &Alive, said: &Said, look: Look) -> bool {
+        all.until(said, look, false) > look.now
+    }
+
+    #[test]
+    fn who_was_seen_unchanged_for_the_length_of_its_lease_is_gone_whatever_the_clocks_say() {
+        for told in [-3600, 0, 29, 3600] {
+            let all = Alive::default();
+            // Written at 1000 for 30 s; the reader's server is `told` seconds away from that.
+            let at = |monotonic| look(monotonic, 1000 + told + i64::try_from(monotonic).unwrap());
+            let first = alive(&all, &said("1", 1030), at(0));
+            assert_eq!(first, told < 60, "a first look believes only what is long over: {told}");
+            assert_eq!(alive(&all, &said("1", 1030), at(29)), told + 29 < 60, "{told}");
+            assert!(!alive(&all, &said("1", 1030), at(30)), "{told}");
+            // Renewed: the same again.
+            assert_eq!(alive(&all, &said("2", 1061), at(31)), told < 60);
+            assert!(!alive(&all, &said("2", 1061), at(62)), "{told}");
+        }
+    }
+
+    #[test]
+    fn who_said_that_it_is_over_is_gone_and_it_is_known_since_when() {
+        let all = Alive::default();
+        let over = Said { over: true, ..said("1", 1030) };
+        assert_eq!(all.until(&over, look(0, 1010), false), Timestamp::from_second(1010).unwrap());
+        assert_eq!(all.until(&over, look(0, 2000), false), over.until);
+    }
+
+    #[test]
+    fn by_one_clock_a_lease_ends_to_the_moment() {
+        let all = Alive::default();
+        assert!(all.until(&said("1", 1030), look(0, 1029), true) > Timestamp::from_second(1029).unwrap());
+        assert_eq!(all.until(&said("1", 1030), look(0, 1030), true), Timestamp::from_second(1030).unwrap());
+        // However long it was looked at.
+        assert!(all.until(&said("1", 1030), look(99, 1029), true) > Timestamp::from_second(1029).unwrap());
+    }
+}

@@ -1,0 +1,99 @@
+//! One change as the update of one object.
+
+use futures_util::{StreamExt as _, stream};
+
+use super::{
+    journal::{self, Entry},
+    link::{Link, Written, revision},
+    lock::{Head, Next, Row, Words, text, whole},
+    names::Names,
+    objects,
+};
+use crate::store::{StoreError, optimistic::Change};
+
+/// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader reads it along.
+pub(super) const CARRIED: usize = 16 * 1024;
+
+/// How many pointers are written at the same time.
+pub(super) const AT_ONCE: usize = 16;
+
+/// Writes a change if the lock still is as it was: the new revision, or `None` when somebody else was first.
+///
+/// In this order, so that a process may die at any point: names are taken, history is copied, the lock is written, and what
+/// is of no use any more is taken away. Only the third step counts; the others are repaired by whoever meets what they left.
+pub(super) async fn commit(
+    link: &Link,
+    names: &Names,
+    row: &Row,
+    change: &Change<'_>,
+) -> Result<Option<i64>, StoreError> {
+    let new = change.written().filter(|record| change.is_new(record)).map(|record| async {
+        let (name, pointer) = tokio::join!(names.take(link, record, change.commit), names.point(link, record));
+        name.and(pointer)
+    });
+    let mut taken = stream::iter(new.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+    while let Some(done) = taken.next().await {
+        done?;
+    }
+    drop(taken);
+    let next = next(link, row, change).await?;
+    let name = objects::lock(&change.after.key);
+    let patch = next.patch(row, &link.faults)?;
+    let written =
+        if row.revision == 0 { link.create(&name, whole(patch)).await } else { link.patch(&name, &patch).await };
+    match written? {
+        Written::Moved => Ok(None),
+        Written::Done(map) => {
+            names.give_back(link, change).await;
+            revision(&map.metadata, &link.faults).map(Some)
+        }
+    }
+}
+
+async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next<'a>, StoreError> {
+    let after = change.after;
+    let told_only = change.told_only();
+    let entry = Entry {
+        commit: change.commit.to_owned(),
+        order: None,
+        finished: change.finished.to_vec(),
+        events: change.events.to_vec(),
+    };
+    let mut next = Next::default();
+    // The words of a claim that is over count no more by themselves: only an owner's role may write there.
+    if change.told() && (change.same_claim() || !after.ownership.approvals.is_empty()) {
+        let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+        next.approvals = Some(Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() });
+    }
+    let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
+    let carried = if told_only { said.clone() } else { row.entries().cloned().collect() };
+    if text("history", &carried, &link.faults)?.len() > CARRIED {
+        let name = objects::journal(&after.key, row.revision);
+        // Whoever saw the same revision copies the same.
+        link.create(&name, journal::object(&name, &after.key, &carried, &link.faults)?).await?;
+        said.clear();
+        if !told_only {
+            outbox.clear();
+        }
+    }
+    let moved = |old: &[Entry], new: &[Entry]| old.len() != new.len();
+    let anything = !entry.finished.is_empty() || !entry.events.is_empty();
+    if anything {
+        if told_only { said.push(entry) } else { outbox.push(entry) }
+    }
+    if moved(&row.said, &said) {
+        next.said = Some(said);
+    }
+    if !told_only {
+        if anything || moved(&row.outbox, &outbox) {
+            next.outbox = Some(outbox);
+        }
+        let records = change.written().next().is_some() || after.active.len() != row.lock.active.len();
+        if records || row.revision == 0 {
+            next.active = Some(&after.active);
+        }
+        next.head = Some(Head::of(after, change.commits()));
+        next.busy = Some(!after.active.is_empty() || !after.ownership.is_empty());
+    }
+    Ok(next)
+}

@@ -1,0 +1,64 @@
+//! What a cluster says, in the words of a store.
+
+use std::ops::Deref;
+
+use crate::{
+    kubernetes::ClusterError,
+    store::{StoreError, fault::About},
+};
+
+/// Makes errors of one store.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    about: About,
+    namespace: String,
+}
+
+impl Faults {
+    pub(super) fn new(address: &str, namespace: &str) -> Self {
+        Self { about: About::new(address), namespace: namespace.to_owned() }
+    }
+
+    pub(super) fn cluster(&self, error: &ClusterError) -> StoreError {
+        match error {
+            // Whether it was applied is seen in what is read next.
+            ClusterError::Unreachable { .. }
+            | ClusterError::ReplyLost { .. }
+            | ClusterError::Busy { .. }
+            | ClusterError::Conflict { .. }
+            | ClusterError::Expired { .. } => self.unavailable(error.to_string()),
+            ClusterError::Rejected { code, .. } if *code >= 500 => self.unavailable(error.to_string()),
+            // A rule about contents, not about verbs: its own words say what it forbids.
+            ClusterError::Forbidden { message, .. } if message.contains("ValidatingAdmissionPolicy") => {
+                self.forbidden(message)
+            }
+            ClusterError::Forbidden { .. } => {
+                self.forbidden(format!("{error}; see the guide about many runners for what each role needs"))
+            }
+            ClusterError::NotFound { .. } => self.forbidden(format!(
+                "{error}; is there a namespace {:?}? (kubectl create namespace {0})",
+                self.namespace
+            )),
+            ClusterError::Invalid { message, .. } if message.contains("Too long") || message.contains("too large") => {
+                self.forbidden(format!(
+                    "{error}; a ConfigMap holds 1 MiB, which is some thousand waiters for one server; nothing of this \
+                     change was stored"
+                ))
+            }
+            ClusterError::Protocol { .. } => self.unreadable(error.to_string()),
+            ClusterError::Configuration { .. }
+            | ClusterError::Unauthorized { .. }
+            | ClusterError::AlreadyExists { .. }
+            | ClusterError::Invalid { .. }
+            | ClusterError::Rejected { .. } => self.forbidden(error.to_string()),
+        }
+    }
+}
+
+impl Deref for Faults {
+    type Target = About;
+
+    fn deref(&self) -> &About {
+        &self.about
+    }
+}

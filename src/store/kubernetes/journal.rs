@@ -1,0 +1,118 @@
+//! What is over: records and audit lines, from the commit that made them on.
+//!
+//! A commit writes one object, the lock; so what becomes history stays in the lock at first. When that has grown, the next
+//! commit copies it into a journal, an object that is not changed any more, and leaves it out of the lock. A process that
+//! dies in between leaves a copy too many, which readers recognise by the names of the commits.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    fault::Faults,
+    lock::{Row, data, text},
+    objects::{self, KIND, OLDEST},
+};
+use crate::{
+    maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
+    store::StoreError,
+};
+
+/// What one commit made history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// The name of the commit.
+    pub(super) commit: String,
+    /// Its revision, which orders the commits of all servers. In the lock itself it is kept apart: who adds an entry
+    /// cannot know it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) order: Option<i64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) finished: Vec<Maintenance>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) events: Vec<AuditEvent>,
+}
+
+impl Entry {
+    fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|event| event.at))
+    }
+
+    /// Forgets what ended before a moment, at most `most` records and lines each.
+    fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
+        let mut gone = 0;
+        let mut goes = |at: Option<Timestamp>, left: &mut u32| {
+            let goes = *left > 0 && at.is_some_and(|at| at < before);
+            if goes {
+                *left -= 1;
+                gone += 1;
+            }
+            goes
+        };
+        self.finished.retain(|record| !goes(record.detached_at, records));
+        self.events.retain(|event| !goes(Some(event.at), lines));
+        gone
+    }
+}
+
+/// Forgets what ended before a moment, the oldest first, at most `records` and `lines`. How much that was.
+pub(super) fn forget(entries: &mut Vec<Entry>, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
+    let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines)).sum();
+    entries.retain(|entry| !entry.finished.is_empty() || !entry.events.is_empty());
+    gone
+}
+
+/// The labels under which these entries are found again.
+pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
+    let mut labels = BTreeSet::new();
+    for entry in entries {
+        labels.extend(entry.events.iter().map(|event| objects::about_name(&event.id)));
+        for record in &entry.finished {
+            labels.insert(objects::about_name(&record.id));
+            labels.insert(objects::about_uid(&record.uid));
+        }
+    }
+    labels
+}
+
+/// When the oldest of them ended.
+pub(super) fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Timestamp> {
+    entries.flat_map(Entry::times).min()
+}
+
+/// The object that holds these entries of one lock.
+pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Faults) -> Result<Value, StoreError> {
+    let mut found: BTreeMap<String, &str> = labels(entries.iter()).into_iter().map(|label| (label, "")).collect();
+    found.insert(KIND.to_owned(), "journal");
+    Ok(json!({
+        "metadata": {
+            "name": name,
+            "labels": found,
+            "annotations": {OLDEST: oldest(entries.iter()).unwrap_or(Timestamp::MIN).to_string()},
+        },
+        "data": {"key": text(name, key, faults)?, "entries": text(name, &entries, faults)?},
+    }))
+}
+
+/// The entries of a journal, or those of a lock.
+pub(super) fn entries(map: &ConfigMap, faults: &Faults) -> Result<Vec<Entry>, StoreError> {
+    match map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).map(String::as_str) {
+        Some("journal") => data(map, "entries", faults),
+        Some("lock") => {
+            let row = Row::of(map, faults)?;
+            Ok(row.outbox.into_iter().chain(row.said).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// In the order of their commits, each once: a copy may have been made by somebody who died before it was of use.
+pub(super) fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by_key(|entry| entry.order);
+    let mut known = HashSet::new();
+    entries.retain(|entry| known.insert(entry.commit.clone()));
+    entries
+}

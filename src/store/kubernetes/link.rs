@@ -1,0 +1,229 @@
+//! The requests to an API server.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    client::Body,
+    core::{ObjectMeta, PartialObjectMeta, params::GetParams, request::Request as Path},
+};
+use serde_json::Value;
+
+use super::{fault::Faults, objects::MANAGER};
+use crate::{
+    clock::Clock,
+    kubernetes::{Cluster, ClusterError, Request},
+    store::{StoreError, patience::Patience, told::of_date},
+};
+
+/// The resources, as a role names them.
+const CONFIG_MAPS: &str = "configmaps";
+const LEASES: &str = "leases.coordination.k8s.io";
+
+/// How many objects are read at once.
+const PAGE: u32 = 250;
+
+/// What came of a write on a condition.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It was written.
+    Done(Box<ConfigMap>),
+    /// Somebody else wrote meanwhile, or it is there already, or not there any more.
+    Moved,
+}
+
+/// How a cluster is reached.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) cluster: Cluster,
+    pub(super) namespace: String,
+    pub(super) faults: Faults,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) patience: Patience,
+}
+
+/// The revision of an object: its number in the cluster's store, which grows with every change. Comparable since Kubernetes
+/// 1.35 by contract, and as long as there is etcd by its nature:
+/// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+pub(super) fn revision(metadata: &ObjectMeta, faults: &Faults) -> Result<i64, StoreError> {
+    let text = metadata.resource_version.as_deref().unwrap_or_default();
+    text.parse().map_err(|_| faults.unreadable(format!("the resourceVersion {text:?} is no number")))
+}
+
+impl Link {
+    pub(super) fn new(
+        cluster: Cluster,
+        namespace: String,
+        faults: Faults,
+        clock: Arc<dyn Clock>,
+        limit: Duration,
+    ) -> Self {
+        let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
+        Self { cluster, namespace, faults, clock, patience }
+    }
+
+    pub(super) fn request<'a>(&'a self, verb: &'static str, resource: &'a str, name: Option<&'a str>) -> Request<'a> {
+        Request { verb, resource, namespace: Some(&self.namespace), name }
+    }
+
+    /// A request about ConfigMaps. On the heap: the client's own futures are large.
+    pub(super) async fn maps<T: Send, F: Future<Output = Result<T, kube::Error>> + Send>(
+        &self,
+        verb: &'static str,
+        name: Option<&str>,
+        make: impl Fn(Api<ConfigMap>) -> F + Send,
+    ) -> Result<T, ClusterError> {
+        let make = move |client: Client| make(Api::namespaced(client, &self.namespace));
+        Box::pin(self.cluster.call(self.request(verb, CONFIG_MAPS, name), make)).await
+    }
+
+    async fn leases<T: Send, F: Future<Output = Result<T, kube::Error>> + Send>(
+        &self,
+        verb: &'static str,
+        name: Option<&str>,
+        make: impl Fn(Api<Lease>) -> F + Send,
+    ) -> Result<T, ClusterError> {
+        let make = move |client: Client| make(Api::namespaced(client, &self.namespace));
+        Box::pin(self.cluster.call(self.request(verb, LEASES, name), make)).await
+    }
+
+    fn fault(&self, error: &ClusterError) -> StoreError {
+        self.faults.cluster(error)
+    }
+
+    /// One that is there or not.
+    pub(super) async fn get(&self, name: &str) -> Result<Option<ConfigMap>, StoreError> {
+        let found = self.maps("get", Some(name), |all| async move { all.get(name).await }).await;
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// The same without its contents.
+    pub(super) async fn get_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, StoreError> {
+        let found = self.maps("get", Some(name), |all| async move { all.get_metadata(name).await }).await;
+        match found {
+            Ok(found) => Ok(Some(found.metadata)),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Makes one that must not be there yet.
+    pub(super) async fn create(&self, name: &str, object: Value) -> Result<Written, StoreError> {
+        let object: ConfigMap = serde_json::from_value(object).map_err(|error| self.faults.record(name, error))?;
+        let how = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let (object, how) = (&object, &how);
+        match self.maps("create", Some(name), |all| async move { all.create(how, object).await }).await {
+            Ok(made) => Ok(Written::Done(Box::new(made))),
+            Err(ClusterError::AlreadyExists { .. }) => Ok(Written::Moved),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Changes what `patch` names (RFC 7396), on the condition of the resourceVersion that it names, if it does.
+    pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Written, StoreError> {
+        let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let how = &how;
+        let change = |all: Api<ConfigMap>| async move { all.patch(name, how, &Patch::Merge(patch)).await };
+        match self.maps("patch", Some(name), change).await {
+            Ok(written) => Ok(Written::Done(Box::new(written))),
+            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(Written::Moved),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Deletes one if it still is the one that was seen. `false`: it is not.
+    pub(super) async fn delete(&self, name: &str, resource_version: Option<String>) -> Result<bool, StoreError> {
+        let preconditions =
+            resource_version.map(|version| Preconditions { resource_version: Some(version), uid: None });
+        let how = &DeleteParams { preconditions, ..DeleteParams::default() };
+        match self.maps("delete", Some(name), |all| async move { all.delete(name, how).await }).await {
+            Ok(_) => Ok(true),
+            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// All that a selector selects, of one moment, page by page.
+    pub(super) async fn list(&self, selector: &str) -> Result<Vec<ConfigMap>, StoreError> {
+        let mut found = Vec::new();
+        let mut page = ListParams::default().labels(selector).limit(PAGE);
+        loop {
+            let asked = &page;
+            let answer = self.maps("list", None, |all| async move { all.list(asked).await }).await;
+            let answer = answer.map_err(|error| self.fault(&error))?;
+            found.extend(answer.items);
+            match answer.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// The same without their contents.
+    pub(super) async fn list_metadata(&self, selector: &str) -> Result<Vec<ObjectMeta>, StoreError> {
+        let mut found = Vec::new();
+        let mut page = ListParams::default().labels(selector).limit(PAGE * 2);
+        loop {
+            let asked = &page;
+            let answer = self.maps("list", None, |all| async move { all.list_metadata(asked).await }).await;
+            let answer = answer.map_err(|error| self.fault(&error))?;
+            found.extend(answer.items.into_iter().map(|object: PartialObjectMeta<ConfigMap>| object.metadata));
+            match answer.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// The Lease of a process.
+    pub(super) async fn lease(&self, name: &str) -> Result<Option<Lease>, StoreError> {
+        match self.leases("get", Some(name), |all| async move { all.get(name).await }).await {
+            Ok(found) => Ok(Some(found)),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    pub(super) async fn all_leases(&self, selector: &str) -> Result<Vec<Lease>, StoreError> {
+        let asked = &ListParams::default().labels(selector);
+        let found = self.leases("list", None, |all| async move { all.list(asked).await }).await;
+        Ok(found.map_err(|error| self.fault(&error))?.items)
+    }
+
+    /// Makes a Lease, or brings it up to date: the same each time, so it may be repeated.
+    pub(super) async fn apply_lease(&self, name: &str, lease: &Value) -> Result<(), StoreError> {
+        let how = &PatchParams::apply(MANAGER).force();
+        let apply = |all: Api<Lease>| async move { all.patch(name, how, &Patch::Apply(lease)).await };
+        self.leases("patch", Some(name), apply).await.map(drop).map_err(|error| self.fault(&error))
+    }
+
+    pub(super) async fn delete_lease(&self, name: &str, resource_version: Option<String>) -> Result<(), StoreError> {
+        let preconditions =
+            resource_version.map(|version| Preconditions { resource_version: Some(version), uid: None });
+        let how = &DeleteParams { preconditions, ..DeleteParams::default() };
+        match self.leases("delete", Some(name), |all| async move { all.delete(name, how).await }).await {
+            Ok(_) | Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// What time an API server says it is.
+    pub(super) async fn time(&self) -> Result<Timestamp, StoreError> {
+        let request = Request { verb: "get", resource: "/version", namespace: None, name: None };
+        let asked = self.cluster.call(request, |client| async move {
+            let path = Path::new("").get("version", &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+            let reply = client.send(path.map(Body::from)).await?;
+            Ok(reply.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned))
+        });
+        let date = Box::pin(asked).await.map_err(|error| self.fault(&error))?;
+        of_date(date.as_deref())
+            .map_err(|error| self.faults.unavailable(format!("it does not tell the time: GET /version: {error}")))
+    }
+}

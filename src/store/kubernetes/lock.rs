@@ -1,0 +1,269 @@
+//! Between an object and a [`ServerLock`].
+//!
+//! Everything of one server is in one ConfigMap, because the API server changes one object at a time. Its parts are apart, so
+//! that a role may be kept from some of them: who approves changes `approvals`, `said` and `order` and nothing else.
+//!
+//! | in `data` | holds |
+//! |---|---|
+//! | `head` | key, generation, tickets, slot, claim, which run used which approval |
+//! | `active` | the records that are not over; compressed in `binaryData` when there are many |
+//! | `approvals` | the words of the claim's owner |
+//! | `outbox` | what became history and is in no journal yet |
+//! | `said` | the same of the owner's words |
+//! | `order` | the revisions of the commits in both |
+
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    sync::Arc,
+};
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use super::{
+    fault::Faults,
+    journal::{self, Entry},
+    link::revision,
+    objects::{self, BUSY, FENCED, KIND, OLDEST},
+};
+use crate::{
+    maintenance::{
+        approval::{Approval, Claim},
+        ids::{Generation, LockKey, Uid},
+        lock::{ServerLock, Slot},
+        state::Maintenance,
+    },
+    store::{StoreError, optimistic::Commits, views::Stored},
+};
+
+/// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can read them.
+const READABLE: usize = 64 * 1024;
+
+/// More than any queue that the API server can hold unpacks to.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// The key of the compressed records.
+const PACKED: &str = "active.gz";
+
+/// What `head` holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) key: LockKey,
+    pub(super) generation: Generation,
+    pub(super) last_ticket: u64,
+    pub(super) slot: Option<Slot>,
+    pub(super) claim: Option<Claim>,
+    #[serde(default)]
+    pub(super) used: Vec<(Uid, Uid)>,
+    pub(super) commits: String,
+}
+
+impl Head {
+    pub(super) fn of(lock: &ServerLock, commits: String) -> Self {
+        Self {
+            key: lock.key.clone(),
+            generation: lock.generation,
+            last_ticket: lock.last_ticket,
+            slot: lock.slot.clone(),
+            claim: lock.ownership.claim.clone(),
+            used: lock.ownership.uses(),
+            commits,
+        }
+    }
+}
+
+/// What `approvals` holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Words {
+    /// The claim they were given for; they end with it.
+    pub(super) claim: Option<Uid>,
+    pub(super) approvals: Vec<Approval>,
+    pub(super) commits: String,
+}
+
+/// One key of an object's data; nothing when it is not there.
+pub(super) fn data<T: DeserializeOwned + Default>(
+    map: &ConfigMap,
+    key: &str,
+    faults: &Faults,
+) -> Result<T, StoreError> {
+    let Some(text) = map.data.as_ref().and_then(|data| data.get(key)) else { return Ok(T::default()) };
+    serde_json::from_str(text).map_err(|error| misread(map, key, faults, error))
+}
+
+fn misread(map: &ConfigMap, key: &str, faults: &Faults, error: impl std::fmt::Display) -> StoreError {
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    faults.record(format!("{key:?} of the ConfigMap {name}"), error)
+}
+
+pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| faults.record(what, &error))
+}
+
+/// A lock as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// 0: there is none.
+    pub(super) revision: i64,
+    pub(super) lock: Arc<ServerLock>,
+    pub(super) commits: Commits,
+    pub(super) outbox: Vec<Entry>,
+    pub(super) said: Vec<Entry>,
+}
+
+impl Row {
+    /// Of a key that nobody asked for yet.
+    pub(super) fn empty(key: &LockKey) -> Self {
+        let lock = Arc::new(ServerLock::new(key.clone()));
+        Self { revision: 0, lock, commits: Commits::default(), outbox: Vec::new(), said: Vec::new() }
+    }
+
+    pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
+        let revision = revision(&map.metadata, faults)?;
+        let head: Option<Head> = data(map, "head", faults)?;
+        let head = head.ok_or_else(|| misread(map, "head", faults, "it is missing"))?;
+        if map.metadata.name.as_deref() != Some(objects::lock(&head.key).as_str()) {
+            return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.0)));
+        }
+        let words: Words = data(map, "approvals", faults)?;
+        let mut lock = ServerLock::new(head.key);
+        lock.generation = head.generation;
+        lock.last_ticket = head.last_ticket;
+        lock.slot = head.slot;
+        lock.active = active(map, faults)?;
+        let claim = head.claim.as_ref().map(|claim| &claim.uid);
+        if claim.is_some() && claim == words.claim.as_ref() {
+            let run = |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
+            let given = words.approvals.into_iter();
+            lock.ownership.approvals =
+                given.map(|approval| Approval { used_by: run(&approval.uid), ..approval }).collect();
+        }
+        lock.ownership.claim = head.claim;
+        let order: BTreeMap<String, i64> = data(map, "order", faults)?;
+        let entries = |key| -> Result<Vec<Entry>, StoreError> {
+            let mut entries: Vec<Entry> = data(map, key, faults)?;
+            for entry in &mut entries {
+                // The newest is the one that made this revision.
+                entry.order = Some(order.get(&entry.commit).copied().unwrap_or(revision));
+            }
+            Ok(entries)
+        };
+        let (outbox, said) = (entries("outbox")?, entries("said")?);
+        Ok(Self {
+            revision,
+            lock: Arc::new(lock),
+            commits: Commits::parse(&head.commits, &words.commits),
+            outbox,
+            said,
+        })
+    }
+
+    pub(super) fn stored(&self) -> Stored {
+        Stored { revision: self.revision, lock: Arc::clone(&self.lock) }
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.outbox.iter().chain(&self.said)
+    }
+}
+
+fn active(map: &ConfigMap, faults: &Faults) -> Result<Vec<Maintenance>, StoreError> {
+    let Some(ByteString(packed)) = map.binary_data.as_ref().and_then(|data| data.get(PACKED)) else {
+        return data(map, "active", faults);
+    };
+    let mut plain = Vec::new();
+    let unpacked = GzDecoder::new(packed.as_slice()).take(LARGEST).read_to_end(&mut plain);
+    unpacked.map_err(|error| misread(map, PACKED, faults, error))?;
+    serde_json::from_slice(&plain).map_err(|error| misread(map, PACKED, faults, error))
+}
+
+/// What is written of a lock; what is not given stays as it is.
+#[derive(Default)]
+pub(super) struct Next<'a> {
+    pub(super) head: Option<Head>,
+    pub(super) active: Option<&'a [Maintenance]>,
+    pub(super) approvals: Option<Words>,
+    pub(super) outbox: Option<Vec<Entry>>,
+    pub(super) said: Option<Vec<Entry>>,
+    /// Whether the lock has a record or an owner.
+    pub(super) busy: Option<bool>,
+    /// Why it was written although nothing else is.
+    pub(super) fence: Option<&'a str>,
+}
+
+impl Next<'_> {
+    /// The change of a row, as a patch on the condition that it still is at its revision.
+    pub(super) fn patch(self, row: &Row, faults: &Faults) -> Result<Value, StoreError> {
+        let name = objects::lock(&row.lock.key);
+        let json = |value| Value::String(value);
+        let mut kept: Map<String, Value> = Map::new();
+        let mut packed = Map::new();
+        if let Some(head) = &self.head {
+            kept.insert("head".into(), json(text(&name, head, faults)?));
+        }
+        if let Some(words) = &self.approvals {
+            kept.insert("approvals".into(), json(text(&name, words, faults)?));
+        }
+        if let Some(records) = self.active {
+            let plain = text(&name, records, faults)?;
+            let large = plain.len() > READABLE;
+            packed.insert(PACKED.into(), if large { pack(&plain, &name, faults)? } else { Value::Null });
+            kept.insert("active".into(), if large { Value::Null } else { json(plain) });
+        }
+        let mut labels = Map::from_iter([(KIND.to_owned(), json!("lock"))]);
+        if let Some(busy) = self.busy {
+            labels.insert(BUSY.to_owned(), json(busy.to_string()));
+        }
+        let (outbox, said) = (self.outbox.as_ref().unwrap_or(&row.outbox), self.said.as_ref().unwrap_or(&row.said));
+        let all = || outbox.iter().chain(said);
+        labels.extend(journal::labels(row.entries()).into_iter().map(|label| (label, Value::Null)));
+        labels.extend(journal::labels(all()).into_iter().map(|label| (label, json!(""))));
+        // Those without one are made by this change, whose revision nobody knows yet.
+        let order: BTreeMap<&str, i64> =
+            all().filter_map(|entry| Some((entry.commit.as_str(), entry.order?))).collect();
+        kept.insert("order".into(), json(text(&name, &order, faults)?));
+        for (key, entries) in [("outbox", self.outbox.as_ref()), ("said", self.said.as_ref())] {
+            if let Some(entries) = entries {
+                let bare: Vec<Entry> = entries.iter().map(|entry| Entry { order: None, ..entry.clone() }).collect();
+                kept.insert(key.into(), json(text(&name, &bare, faults)?));
+            }
+        }
+        let mut annotations = json!({OLDEST: journal::oldest(all()).map(|at| at.to_string())});
+        if let Some(fence) = self.fence {
+            annotations[FENCED] = json!(fence);
+        }
+        let mut patch = json!({
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "data": kept,
+        });
+        if !packed.is_empty() {
+            patch["binaryData"] = packed.into();
+        }
+        if row.revision > 0 {
+            patch["metadata"]["resourceVersion"] = json!(row.revision.to_string());
+        }
+        Ok(patch)
+    }
+}
+
+fn pack(plain: &str, name: &str, faults: &Faults) -> Result<Value, StoreError> {
+    let mut packing = GzEncoder::new(Vec::new(), Compression::fast());
+    let packed = packing.write_all(plain.as_bytes()).and_then(|()| packing.finish());
+    let packed = packed.map_err(|error| faults.record(name, error))?;
+    serde_json::to_value(ByteString(packed)).map_err(|error| faults.record(name, error))
+}
+
+/// A patch as a whole object: without what it takes away.
+pub(super) fn whole(mut patch: Value) -> Value {
+    fn strip(value: &mut Value) {
+        if let Value::Object(map) = value {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(strip);
+        }
+    }
+    strip(&mut patch);
+    patch
+}

@@ -1,0 +1,400 @@
+//! The store for many machines in a Kubernetes cluster: ConfigMaps and Leases in one namespace. No kind of our own has to be
+//! defined there.
+//!
+//! The API server changes one object at a time, so everything of one server is in one object, and its update on the condition
+//! of its `resourceVersion` is the commit of every change. All other objects follow from it, or stand for nothing without it:
+//! a process may die between any two requests.
+
+mod alive;
+mod commit;
+mod fault;
+mod journal;
+mod link;
+mod lock;
+mod names;
+mod objects;
+mod prune;
+mod url;
+mod watch;
+mod whole;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use uuid::Uuid;
+
+pub use self::url::KubernetesOptions;
+
+use self::{
+    alive::{Alive, Look, Said},
+    fault::Faults,
+    journal::Entry,
+    link::{Link, Written},
+    lock::{Row, data, text},
+    names::{Names, Pointer},
+    objects::{BUSY, KIND},
+    watch::Watch,
+};
+use super::{
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
+    optimistic::{Change, Conditional, Loaded, transact},
+    told::ToldTime,
+    views::{Known, Snapshot, Stored, Views},
+    watchers::{Lookout, Watchers},
+};
+use crate::{
+    clock::Clock,
+    kubernetes::{Cluster, ClusterSettings},
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{AuditEvent, Leases, ServerLock},
+        state::Maintenance,
+    },
+};
+
+/// What the objects mean. Every change to that is a new number: a program refuses a store with one that it does not know,
+/// so that an older one never drops what a newer one wrote.
+const SCHEMA: u32 = 1;
+
+/// Leases are read one by one up to so many.
+const ONE_BY_ONE: usize = 6;
+
+/// What `metal-store` holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Meta {
+    store_id: String,
+    schema: u32,
+}
+
+/// A store in one namespace of a Kubernetes cluster.
+#[derive(Debug)]
+pub struct KubernetesStore {
+    id: String,
+    link: Arc<Link>,
+    time: ToldTime,
+    alive: Alive,
+    names: Names,
+    /// The rows that were read last, with what a commit needs of them beside the lock.
+    rows: std::sync::Mutex<HashMap<LockKey, Arc<Row>>>,
+    views: Views,
+    watch: Arc<Watch>,
+    lookout: Lookout,
+}
+
+/// How many rows are remembered. More are possible; they are decoded at each read.
+const ROWS: usize = 4096;
+
+impl KubernetesStore {
+    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio runtime, which also runs
+    /// the watch. `clock` measures waits only; what time it is say the API servers.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>, options: KubernetesOptions) -> Result<Self, StoreError> {
+        let parsed = url::parse(url)?;
+        let faults = Faults::new(&parsed.address, &parsed.namespace);
+        let settings = ClusterSettings { request_timeout: Some(options.patience), ..parsed.cluster };
+        let cluster = Cluster::new(settings, Arc::clone(&clock));
+        let time = ToldTime::new(options.time, Arc::clone(&clock));
+        let link = Arc::new(Link::new(cluster, parsed.namespace, faults, clock, options.patience));
+        let id = link.patience.repeat(|| known(&link)).await?;
+        link.patience.repeat(|| time.now(link.time())).await?;
+        let lookout = Lookout::new();
+        Ok(Self {
+            id,
+            time,
+            alive: Alive::default(),
+            names: Names::default(),
+            rows: std::sync::Mutex::default(),
+            views: Views::default(),
+            watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
+            link,
+            lookout,
+        })
+    }
+
+    /// How a person would name what a URL leads to.
+    pub fn address_of(url: &str) -> Result<String, StoreError> {
+        Ok(url::parse(url)?.address)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.time.now(self.link.time()).await
+    }
+
+    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, Arc<Row>>> {
+        self.rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// One lock as it is now.
+    async fn row(&self, key: &LockKey) -> Result<Arc<Row>, StoreError> {
+        let Some(map) = self.link.get(&objects::lock(key)).await? else { return Ok(Arc::new(Row::empty(key))) };
+        let revision = link::revision(&map.metadata, &self.link.faults)?;
+        if let Some(known) = self.rows().get(key).filter(|row| row.revision == revision) {
+            return Ok(Arc::clone(known));
+        }
+        let row = Arc::new(Row::of(&map, &self.link.faults)?);
+        let mut rows = self.rows();
+        if rows.len() >= ROWS {
+            rows.clear();
+        }
+        rows.insert(key.clone(), Arc::clone(&row));
+        Ok(row)
+    }
+
+    /// The leases of everybody who is attached to these locks.
+    async fn leases<'a>(
+        &self,
+        locks: impl Iterator<Item = &'a ServerLock> + Send,
+        now: Timestamp,
+    ) -> Result<Leases, StoreError> {
+        let attached = locks.flat_map(|lock| &lock.active).filter_map(|record| record.attachment.as_ref());
+        let mut runners: Vec<&RunnerId> = attached.map(|attachment| &attachment.runner.id).collect();
+        runners.sort_unstable();
+        runners.dedup();
+        let asked = self.link.clock.monotonic();
+        let found = if runners.len() <= ONE_BY_ONE {
+            let names: Vec<String> = runners.iter().map(|runner| objects::runner(runner)).collect();
+            let found = join_all(names.iter().map(|name| self.link.lease(name))).await;
+            found.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?
+        } else {
+            self.link.all_leases(&objects::all("runner")).await?
+        };
+        let look = Look { asked, answered: self.link.clock.monotonic(), now };
+        let mut leases = Leases::default();
+        for lease in &found {
+            let said = Said::of(lease, &self.link.faults)?;
+            if runners.binary_search(&&said.runner).is_ok() {
+                let until = self.alive.until(&said, look, self.time.is_given());
+                leases.0.insert(said.runner, until);
+            }
+        }
+        Ok(leases)
+    }
+
+    async fn load_once(&self, key: &LockKey) -> Result<Loaded, StoreError> {
+        let now = self.now().await?;
+        let row = self.row(key).await?;
+        let leases = self.leases(std::iter::once(&*row.lock), now).await?;
+        Ok(Loaded { stored: row.stored(), leases, now, commits: row.commits.clone() })
+    }
+
+    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+        let Loaded { stored, leases, now, .. } = self.load(key, None).await?;
+        known.remember(&stored);
+        Ok(LockView::new(stored.lock, leases, now))
+    }
+
+    /// What became history under a label, in the order of the commits.
+    async fn history(&self, label: &str) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        for map in self.link.list(label).await? {
+            entries.extend(journal::entries(&map, &self.link.faults)?);
+        }
+        Ok(journal::in_order(entries))
+    }
+
+    /// The active record that a pointer leads to, or the last one in the history that is `wanted`.
+    async fn follow(
+        &self,
+        pointer: &str,
+        label: &str,
+        wanted: impl Fn(&Maintenance) -> bool + Send + Sync,
+    ) -> Result<Option<Found>, StoreError> {
+        if let Some(map) = self.link.get(pointer).await? {
+            let place = Pointer::of(&map, &self.link.faults)?;
+            let row = self.row(&place.key).await?;
+            if let Some(record) = row.lock.active.iter().find(|record| wanted(record)) {
+                return Ok(Some(Found::Active(Box::new(record.clone()))));
+            }
+        }
+        let history = self.history(label).await?;
+        let mut ended = history.into_iter().rev().flat_map(|entry| entry.finished.into_iter().rev());
+        Ok(ended.find(|record| wanted(record)).map(|record| Found::Past(Box::new(record))))
+    }
+}
+
+/// The id of the store; a new one gets its id here, whoever is first.
+async fn known(link: &Link) -> Result<String, StoreError> {
+    let mut found = link.get(objects::STORE).await?;
+    if found.is_none() {
+        let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
+        let meta = text(objects::STORE, &new, &link.faults)?;
+        let object = json!({"metadata": {"name": objects::STORE, "labels": {KIND: "store"}}, "data": {"meta": meta}});
+        found = match link.create(objects::STORE, object).await? {
+            Written::Done(map) => Some(*map),
+            Written::Moved => link.get(objects::STORE).await?,
+        };
+    }
+    let map = found.ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
+    let meta: Option<Meta> = data(&map, "meta", &link.faults)?;
+    let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it has no id"))?;
+    if meta.schema > SCHEMA { Err(link.faults.newer(meta.schema, SCHEMA)) } else { Ok(meta.store_id) }
+}
+
+#[async_trait]
+impl Conditional for KubernetesStore {
+    async fn load(&self, key: &LockKey, _: Option<Stored>) -> Result<Loaded, StoreError> {
+        self.link.patience.repeat(|| self.load_once(key)).await
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+        let key = &change.after.key;
+        let row = match self.rows().get(key).cloned() {
+            Some(row) if row.revision == change.before.revision => row,
+            _ if change.before.revision == 0 => Arc::new(Row::empty(key)),
+            // Somebody else wrote meanwhile, and a reader of this process has seen it.
+            _ => return Ok(None),
+        };
+        self.link.patience.once(commit::commit(&self.link, &self.names, &row, change)).await
+    }
+}
+
+#[async_trait]
+impl Store for KubernetesStore {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn address(&self) -> String {
+        self.link.faults.address().to_owned()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        None
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let known = self.views.of(key);
+        if let Some(stored) = transact(self, &*self.link.clock, &known, key, transition).await? {
+            self.watch.watchers.moved(key, stored.revision);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        let known = self.views.of(key);
+        known.read(self.snapshot(key, &known)).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        let busy = format!("{},{BUSY}=true", objects::all("lock"));
+        self.link
+            .patience
+            .repeat(|| async {
+                let now = self.now().await?;
+                let maps = self.link.list(&busy).await?;
+                let rows = maps.iter().map(|map| Row::of(map, &self.link.faults));
+                let mut locks = rows.map(|row| Ok(row?.lock)).collect::<Result<Vec<_>, StoreError>>()?;
+                locks.sort_by(|one, other| one.key.cmp(&other.key));
+                let leases = self.leases(locks.iter().map(|lock| &**lock), now).await?;
+                let views = locks.into_iter().map(|lock| {
+                    let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());
+                    let own = attached
+                        .filter_map(|attachment| Some((attachment.runner.id.clone(), leases.until(attachment)?)));
+                    let own = Leases(own.collect());
+                    LockView::new(lock, own, now)
+                });
+                Ok(views.collect())
+            })
+            .await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        let (pointer, label) = (objects::name(id), objects::about_name(id));
+        self.link.patience.repeat(|| self.follow(&pointer, &label, |record| record.id == *id)).await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        let (pointer, label) = (objects::uid(uid), objects::about_uid(uid));
+        self.link.patience.repeat(|| self.follow(&pointer, &label, |record| record.uid == *uid)).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        let name = objects::runner(&runner.id);
+        self.link
+            .patience
+            .repeat(|| async {
+                let lease = alive::renewed(runner, self.now().await?, ttl);
+                self.link.apply_lease(&name, &lease).await
+            })
+            .await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        let name = objects::runner(runner);
+        self.link
+            .patience
+            .repeat(|| async {
+                let now = self.now().await?;
+                let Some(lease) = self.link.lease(&name).await? else { return Ok(()) };
+                let said = Said::of(&lease, &self.link.faults)?;
+                self.link.apply_lease(&name, &alive::ended(&said, now)).await
+            })
+            .await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        let name = objects::bound(server);
+        let found = self.link.patience.repeat(|| self.link.get(&name)).await?;
+        found.map(|map| Ok(whole::bound(&map, &self.link)?.1)).transpose()
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        let name = objects::bound(server);
+        let wanted = whole::binding(&name, server, key, &self.link)?;
+        let bound = self
+            .link
+            .patience
+            .repeat(|| async {
+                loop {
+                    if let Written::Done(_) = self.link.create(&name, wanted.clone()).await? {
+                        return Ok(key.clone());
+                    }
+                    if rebind && matches!(self.link.patch(&name, &wanted).await?, Written::Done(_)) {
+                        return Ok(key.clone());
+                    }
+                    if let Some(map) = self.link.get(&name).await? {
+                        return Ok(whole::bound(&map, &self.link)?.1);
+                    }
+                }
+            })
+            .await?;
+        if bound == *key {
+            return Ok(());
+        }
+        Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() })
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let label = objects::about_name(id);
+        let entries = self.link.patience.repeat(|| self.history(&label)).await?;
+        let lines = entries.into_iter().flat_map(|entry| entry.events).filter(|event| event.id == *id);
+        let mut lines: Vec<AuditEvent> = lines.collect();
+        Ok(lines.split_off(lines.len().saturating_sub(limit)))
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        whole::read(self).await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        whole::write(self, contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        let now = self.now().await?;
+        let before = forgotten_before(now, keep);
+        self.link.patience.once(prune::prune(&self.link, before, now, most)).await
+    }
+
+    fn changes(&self, key: &LockKey) -> Receiver<u64> {
+        self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
+    }
+
+    async fn close(&self) {
+        self.lookout.end().await;
+    }
+}

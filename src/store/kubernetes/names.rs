@@ -1,0 +1,248 @@
+//! Names that are taken, and where active incarnations are.
+//!
+//! A name is active for one server only, but the commits of two servers are two objects. So before a commit that makes a
+//! record, a pointer from its name to its server is written, always anew, and who finds one to another server either finds
+//! the record active there, or first writes that server's lock: whatever was read of it before then fails its commit. Only
+//! then is the pointer turned. So of two commits that make the same name active, the one that wrote the pointer first fails:
+//!
+//! - its pointer was written after its lock was read, and before its commit;
+//! - who turned the pointer read it after that, and then wrote the first one's lock, before its commit.
+//!
+//! A pointer that is left behind by a process that died stands for nothing, and is turned in the same way.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{
+    fault::Faults,
+    link::{Link, Written},
+    lock::{Head, Next, Row, data, text, whole},
+    objects::{self, KIND},
+};
+use crate::{
+    clock::within,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Uid},
+        state::Maintenance,
+    },
+    store::{StoreError, optimistic::Change},
+};
+
+/// How often a name is tried for that others try for at the same time.
+const TRIES: usize = 20;
+
+/// How long what is of no use any more may keep somebody.
+const TIDY: Duration = Duration::from_secs(2);
+
+/// Where a name or an incarnation leads.
+#[derive(Debug)]
+pub(super) struct Pointer {
+    pub(super) id: MaintenanceId,
+    pub(super) uid: Uid,
+    pub(super) key: LockKey,
+    resource_version: Option<String>,
+}
+
+impl Pointer {
+    pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
+        let place: Option<(MaintenanceId, Uid, LockKey)> = data(map, "place", faults)?;
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        let (id, uid, key) = place.ok_or_else(|| faults.record(name, "it leads nowhere"))?;
+        Ok(Self { id, uid, key, resource_version: map.metadata.resource_version.clone() })
+    }
+}
+
+/// The object of a pointer.
+pub(super) fn object(
+    name: &str,
+    kind: &str,
+    record: &Maintenance,
+    commit: &str,
+    faults: &Faults,
+) -> Result<Value, StoreError> {
+    let place = text(name, &(&record.id, &record.uid, &record.lock_key), faults)?;
+    Ok(json!({
+        "metadata": {"name": name, "labels": {KIND: kind}},
+        "data": {"place": place, "commit": commit},
+    }))
+}
+
+/// A pointer as this process wrote it.
+#[derive(Clone, Debug)]
+struct Own {
+    key: LockKey,
+    uid: Uid,
+    resource_version: Option<String>,
+}
+
+/// What this process knows of the names that it wrote.
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<HashMap<MaintenanceId, Own>>);
+
+impl Names {
+    fn known(&self) -> MutexGuard<'_, HashMap<MaintenanceId, Own>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, record: &Maintenance, map: &ConfigMap) {
+        let resource_version = map.metadata.resource_version.clone();
+        let own = Own { key: record.lock_key.clone(), uid: record.uid.clone(), resource_version };
+        self.known().insert(record.id.clone(), own);
+    }
+
+    /// The version of a pointer that nobody needs to be asked about: ours, to this server.
+    fn own(&self, record: &Maintenance, same: impl Fn(&Own) -> bool) -> Option<String> {
+        let known = self.known();
+        let own = known.get(&record.id).filter(|own| own.key == record.lock_key && same(own))?;
+        own.resource_version.clone()
+    }
+
+    /// Takes the name of a record for its server, after the lock was read and before it is written.
+    pub(super) async fn take(&self, link: &Link, record: &Maintenance, commit: &str) -> Result<(), StoreError> {
+        let name = objects::name(&record.id);
+        let wanted = object(&name, "name", record, commit, &link.faults)?;
+        // That of an attempt before this one, most likely.
+        if let Some(version) = self.own(record, |_| true)
+            && self.turn(link, record, &wanted, Some(version)).await?
+        {
+            return Ok(());
+        }
+        for _ in 0..TRIES {
+            if let Written::Done(map) = link.create(&name, wanted.clone()).await? {
+                self.remember(record, &map);
+                return Ok(());
+            }
+            let Some(map) = link.get(&name).await? else { continue };
+            let found = Pointer::of(&map, &link.faults)?;
+            if map.data.as_ref().and_then(|data| data.get("commit")).is_some_and(|made| made == commit) {
+                // The reply was lost, not the pointer.
+                self.remember(record, &map);
+                return Ok(());
+            }
+            if found.key != record.lock_key && !fence(link, &found, &record.id).await? {
+                continue;
+            }
+            if self.turn(link, record, &wanted, found.resource_version).await? {
+                return Ok(());
+            }
+        }
+        Err(link.faults.unavailable(format!("too many ask for the name {} at the same time", record.id)))
+    }
+
+    async fn turn(
+        &self,
+        link: &Link,
+        record: &Maintenance,
+        wanted: &Value,
+        version: Option<String>,
+    ) -> Result<bool, StoreError> {
+        let mut patch = wanted.clone();
+        patch["metadata"]["resourceVersion"] = json!(version);
+        match link.patch(&objects::name(&record.id), &patch).await? {
+            Written::Done(map) => {
+                self.remember(record, &map);
+                Ok(true)
+            }
+            Written::Moved => {
+                self.known().remove(&record.id);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Writes where an incarnation is, before it is there. It is never anywhere else.
+    pub(super) async fn point(&self, link: &Link, record: &Maintenance) -> Result<(), StoreError> {
+        let name = objects::uid(&record.uid);
+        link.create(&name, object(&name, "uid", record, "", &link.faults)?).await.map(drop)
+    }
+
+    /// Takes the pointers of those away who are not active any more. What fails is left behind and stands for nothing.
+    pub(super) async fn give_back(&self, link: &Link, change: &Change<'_>) {
+        let gone: Vec<&Maintenance> = change.withdrawn().chain(change.finished).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let tidy = futures_util::future::join_all(gone.iter().map(|record| async {
+            let (uid, name) = tokio::join!(
+                async { link.delete(&objects::uid(&record.uid), None).await.map(drop) },
+                self.give_up(link, record)
+            );
+            if let Err(error) = uid.and(name) {
+                tracing::debug!(%error, id = %record.id, "a pointer stays behind");
+            }
+        }));
+        // The change is made; nobody waits long for this.
+        let _ = within(TIDY, Box::pin(tidy)).await;
+    }
+
+    /// Gives the name of an incarnation up that is not active any more, unless another one has it by now.
+    async fn give_up(&self, link: &Link, record: &Maintenance) -> Result<(), StoreError> {
+        let name = objects::name(&record.id);
+        let own = self.own(record, |own| own.uid == record.uid);
+        self.known().remove(&record.id);
+        if own.is_some() && link.delete(&name, own).await? {
+            return Ok(());
+        }
+        let Some(map) = link.get(&name).await? else { return Ok(()) };
+        let found = Pointer::of(&map, &link.faults)?;
+        if found.uid == record.uid && found.key == record.lock_key {
+            link.delete(&name, found.resource_version).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes sure that no commit makes a name active for a server that began before this. `false`: somebody wrote there
+/// meanwhile. An error when the name is active there.
+async fn fence(link: &Link, found: &Pointer, id: &MaintenanceId) -> Result<bool, StoreError> {
+    let row = read(link, &found.key).await?;
+    if row.lock.active.iter().any(|record| record.id == *id) {
+        return Err(StoreError::NameTaken { id: id.clone(), key: found.key.clone() });
+    }
+    write_fence(link, &row).await
+}
+
+/// Writes a lock that holds the same as before.
+async fn write_fence(link: &Link, row: &Row) -> Result<bool, StoreError> {
+    let name = objects::lock(&row.lock.key);
+    let token = Uuid::new_v4().simple().to_string();
+    let mut next = Next { fence: Some(&token), ..Next::default() };
+    let written = if row.revision == 0 {
+        // Whoever is about to make it finds it there.
+        next.head = Some(Head::of(&row.lock, String::new()));
+        next.active = Some(&[]);
+        link.create(&name, whole(next.patch(row, &link.faults)?)).await?
+    } else {
+        link.patch(&name, &next.patch(row, &link.faults)?).await?
+    };
+    Ok(matches!(written, Written::Done(_)))
+}
+
+/// Takes away what a process left behind that died before its commit: its name and its incarnation are active nowhere.
+pub(super) async fn tidy(link: &Link, map: &ConfigMap) -> Result<(), StoreError> {
+    let found = Pointer::of(map, &link.faults)?;
+    let row = read(link, &found.key).await?;
+    if row.lock.active.iter().any(|record| record.uid == found.uid) {
+        return Ok(());
+    }
+    // An incarnation is for one server only, so nobody else waits for its pointer.
+    let of_name = map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).is_some_and(|kind| kind == "name");
+    if !of_name || write_fence(link, &row).await? {
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        link.delete(name, found.resource_version).await?;
+    }
+    Ok(())
+}
+
+/// All of one lock, as it is now.
+pub(super) async fn read(link: &Link, key: &LockKey) -> Result<Row, StoreError> {
+    let found = link.get(&objects::lock(key)).await?;
+    found.map_or_else(|| Ok(Row::empty(key)), |map| Row::of(&map, &link.faults))
+}

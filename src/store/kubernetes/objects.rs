@@ -1,0 +1,83 @@
+//! What every object is called and how it is found. All names are made here.
+//!
+//! | object | holds |
+//! |---|---|
+//! | ConfigMap `metal-store` | the store's id and schema |
+//! | ConfigMap `metal-lock-<server>` | all that is known of a server: its update is the commit of every change |
+//! | ConfigMap `metal-journal-<server>-<revision>` | what is over: records and audit lines that moved out of the lock |
+//! | ConfigMap `metal-name-<name>` | for which server a maintenance's name is taken |
+//! | ConfigMap `metal-uid-<uid>` | for which server an active incarnation is |
+//! | ConfigMap `metal-bound-<name>` | the machine behind a server's name |
+//! | Lease `metal-runner-<runner>` | who is alive |
+//!
+//! What somebody is called is hostile text: names and labels hold digests of it, and the text itself is in the data.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::maintenance::ids::{LockKey, MaintenanceId, RunnerId, Uid};
+
+/// The label that says what an object is.
+pub(super) const KIND: &str = "terraform-provider-metal/kind";
+
+/// The label of locks that have a record or an owner.
+pub(super) const BUSY: &str = "terraform-provider-metal/busy";
+
+/// The annotation of what may be forgotten: when the oldest of it ended.
+pub(super) const OLDEST: &str = "terraform-provider-metal/oldest";
+
+/// The annotation of a lock that was written only to make commits fail that began before.
+pub(super) const FENCED: &str = "terraform-provider-metal/fenced";
+
+/// The annotations of a Lease: whose it is, until when, and whether it was ended on purpose.
+pub(super) const RUNNER: &str = "terraform-provider-metal/runner";
+pub(super) const UNTIL: &str = "terraform-provider-metal/until";
+pub(super) const OVER: &str = "terraform-provider-metal/over";
+
+/// Who writes, in the words of the API server's field managers.
+pub(super) const MANAGER: &str = "terraform-provider-metal";
+
+pub(super) const STORE: &str = "metal-store";
+
+/// The first 160 bits of SHA-256: what fits into a label.
+fn digest(text: &str) -> String {
+    Sha256::digest(text)[..20].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn lock(key: &LockKey) -> String {
+    format!("metal-lock-{}", digest(&key.0))
+}
+
+pub(super) fn journal(key: &LockKey, revision: i64) -> String {
+    format!("metal-journal-{}-{revision}", digest(&key.0))
+}
+
+pub(super) fn name(id: &MaintenanceId) -> String {
+    format!("metal-name-{}", digest(&id.to_string()))
+}
+
+pub(super) fn uid(uid: &Uid) -> String {
+    format!("metal-uid-{}", digest(&uid.0))
+}
+
+pub(super) fn bound(server: &str) -> String {
+    format!("metal-bound-{}", digest(server))
+}
+
+pub(super) fn runner(runner: &RunnerId) -> String {
+    format!("metal-runner-{}", digest(&runner.0))
+}
+
+/// The label of whatever holds something of this name that is over, or a line of its audit.
+pub(super) fn about_name(id: &MaintenanceId) -> String {
+    format!("name.terraform-provider-metal/{}", digest(&id.to_string()))
+}
+
+/// The label of whatever holds the end of this incarnation.
+pub(super) fn about_uid(uid: &Uid) -> String {
+    format!("uid.terraform-provider-metal/{}", digest(&uid.0))
+}
+
+/// Selects all objects of one kind.
+pub(super) fn all(kind: &str) -> String {
+    format!("{KIND}={kind}")
+}

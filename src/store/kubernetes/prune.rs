@@ -1,0 +1,135 @@
+//! Forgetting what is old.
+
+use std::collections::HashSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Map, Value, json};
+
+use super::{
+    alive::Said,
+    journal::{self, Entry},
+    link::{Link, Written},
+    lock::{Next, Row, data, text},
+    names,
+    objects::{self, OLDEST},
+    whole::kind,
+};
+use crate::{maintenance::ids::RunnerId, store::StoreError};
+
+/// What a process leaves behind that died is left alone for so long.
+const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
+
+/// Forgets what ended before a moment: at most about `most` records and lines, the oldest first.
+pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
+    let mut old: Vec<(Timestamp, String)> = Vec::new();
+    for kind in ["lock", "journal"] {
+        for metadata in link.list_metadata(&objects::all(kind)).await? {
+            let oldest = metadata.annotations.as_ref().and_then(|notes| notes.get(OLDEST));
+            if let (Some(Ok(oldest)), Some(name)) = (oldest.map(|at| at.parse()), metadata.name) {
+                old.push((oldest, name));
+            }
+        }
+    }
+    old.retain(|(oldest, _)| *oldest < before);
+    old.sort();
+    let (mut records, mut lines, mut gone) = (most, most, 0);
+    for (_, name) in old {
+        if records == 0 || lines == 0 {
+            break;
+        }
+        // Whatever somebody else changes meanwhile is left to the next time.
+        if let Some(map) = link.get(&name).await? {
+            gone += match kind(&map) {
+                "lock" => from_lock(link, &map, before, &mut records, &mut lines).await?,
+                _ => from_journal(link, &map, before, &mut records, &mut lines).await?,
+            };
+        }
+    }
+    if gone == 0 {
+        tidy(link, now).await?;
+    }
+    Ok(gone)
+}
+
+async fn from_lock(
+    link: &Link,
+    map: &ConfigMap,
+    before: Timestamp,
+    records: &mut u32,
+    lines: &mut u32,
+) -> Result<u64, StoreError> {
+    let row = Row::of(map, &link.faults)?;
+    let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
+    let gone =
+        journal::forget(&mut outbox, before, records, lines) + journal::forget(&mut said, before, records, lines);
+    if gone == 0 {
+        return Ok(0);
+    }
+    let next = Next { outbox: Some(outbox), said: Some(said), ..Next::default() };
+    let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
+    Ok(if matches!(written, Written::Done(_)) { gone } else { 0 })
+}
+
+async fn from_journal(
+    link: &Link,
+    map: &ConfigMap,
+    before: Timestamp,
+    records: &mut u32,
+    lines: &mut u32,
+) -> Result<u64, StoreError> {
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    let version = map.metadata.resource_version.clone();
+    let old: Vec<Entry> = data(map, "entries", &link.faults)?;
+    let mut entries = old.clone();
+    let gone = journal::forget(&mut entries, before, records, lines);
+    let done = if entries.is_empty() {
+        link.delete(name, version).await?
+    } else {
+        let (had, has) = (journal::labels(old.iter()), journal::labels(entries.iter()));
+        let labels: Map<String, Value> = had.difference(&has).map(|label| (label.clone(), Value::Null)).collect();
+        let oldest = journal::oldest(entries.iter()).unwrap_or(Timestamp::MAX);
+        let patch = json!({
+            "metadata": {"resourceVersion": version, "labels": labels, "annotations": {OLDEST: oldest.to_string()}},
+            "data": {"entries": text(name, &entries, &link.faults)?},
+        });
+        matches!(link.patch(name, &patch).await?, Written::Done(_))
+    };
+    Ok(if done { gone } else { 0 })
+}
+
+/// Takes away what processes left behind that died: pointers without a record, and Leases that nobody asks about.
+async fn tidy(link: &Link, now: Timestamp) -> Result<(), StoreError> {
+    let long_ago = now.checked_sub(LEFT_BEHIND).unwrap_or(Timestamp::MIN);
+    for kind in ["name", "uid"] {
+        for metadata in link.list_metadata(&objects::all(kind)).await? {
+            let made = metadata.creation_timestamp.map(|at| at.0);
+            if let (true, Some(name)) = (made.is_some_and(|at| at < long_ago), metadata.name)
+                && let Some(map) = link.get(&name).await?
+            {
+                names::tidy(link, &map).await?;
+            }
+        }
+    }
+    let mut gone = Vec::new();
+    for lease in link.all_leases(&objects::all("runner")).await? {
+        let said = Said::of(&lease, &link.faults)?;
+        if said.until < long_ago {
+            gone.push((said.runner, lease.metadata.resource_version));
+        }
+    }
+    if gone.is_empty() {
+        return Ok(());
+    }
+    // Since when somebody is away who is still attached is asked for.
+    let mut attached: HashSet<RunnerId> = HashSet::new();
+    for map in link.list(&objects::all("lock")).await? {
+        let row = Row::of(&map, &link.faults)?;
+        let attachments = row.lock.active.iter().filter_map(|record| record.attachment.as_ref());
+        attached.extend(attachments.map(|attachment| attachment.runner.id.clone()));
+    }
+    for (runner, version) in gone.into_iter().filter(|(runner, _)| !attached.contains(runner)) {
+        link.delete_lease(&objects::runner(&runner), version).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! All of a namespace at once: to look it over, and to move it.
+
+use std::collections::HashMap;
+
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use super::{
+    KubernetesStore, Meta, SCHEMA,
+    commit::{AT_ONCE, CARRIED},
+    journal::{self, Entry},
+    link::{Link, Written},
+    lock::{Head, Next, Row, Words, data, text, whole},
+    names::{self, Pointer},
+    objects::{self, FENCED, KIND},
+};
+use crate::{
+    maintenance::{
+        ids::{LockKey, MaintenanceId},
+        lock::ServerLock,
+    },
+    store::{Contents, StoreError, optimistic::Commits},
+};
+
+/// How much one journal of moved history holds, in bytes of JSON.
+const JOURNAL: usize = 8 * CARRIED;
+
+pub(super) fn kind(map: &ConfigMap) -> &str {
+    map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).map_or("", String::as_str)
+}
+
+/// What a binding holds.
+pub(super) fn bound(map: &ConfigMap, link: &Link) -> Result<(String, LockKey), StoreError> {
+    let found: Option<(String, LockKey)> = data(map, "bound", &link.faults)?;
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    found.ok_or_else(|| link.faults.record(name, "it binds nothing"))
+}
+
+/// Reads everything, of one revision.
+pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError> {
+    let link = &store.link;
+    // Whatever has the label at all.
+    let maps = link.patience.repeat(|| link.list(KIND)).await?;
+    let (mut locks, mut bindings, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+    let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
+    for map in &maps {
+        match kind(map) {
+            "lock" => {
+                let row = Row::of(map, &link.faults)?;
+                if !only_fenced(map, &row) {
+                    locks.push((*row.lock).clone());
+                }
+            }
+            "bound" => bindings.push(bound(map, link)?),
+            "name" => {
+                let pointer = Pointer::of(map, &link.faults)?;
+                taken.insert(pointer.id.clone(), pointer);
+            }
+            _ => {}
+        }
+        entries.extend(journal::entries(map, &link.faults)?);
+    }
+    let entries = journal::in_order(entries);
+    locks.sort_by(|one, other| one.key.cmp(&other.key));
+    bindings.sort();
+    let mut oddities = Vec::new();
+    for record in locks.iter().flat_map(|lock| &lock.active) {
+        match taken.get(&record.id) {
+            Some(pointer) if pointer.key == record.lock_key => {}
+            Some(pointer) => {
+                oddities.push(format!("{} is active, but its name stands for {}", record.id, pointer.key));
+            }
+            None => oddities.push(format!("{} is active, but its name is free", record.id)),
+        }
+    }
+    Ok(Contents {
+        store_id: store.id.clone(),
+        locks,
+        history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
+        bindings,
+        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
+        oddities,
+    })
+}
+
+/// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it fails.
+fn only_fenced(map: &ConfigMap, row: &Row) -> bool {
+    let fenced = map.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(FENCED));
+    fenced && row.commits == Commits::default() && *row.lock == ServerLock::new(row.lock.key.clone())
+}
+
+/// Writes everything into a namespace that nobody has used. Not all at once: its id, which comes last, says that it is all
+/// there.
+pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Result<(), StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    if !read(store).await?.is_empty() {
+        return Err(faults.in_use());
+    }
+    let mut objects = Vec::new();
+    for lock in &contents.locks {
+        for record in &lock.active {
+            for (kind, name) in [("name", objects::name(&record.id)), ("uid", objects::uid(&record.uid))] {
+                objects.push((name.clone(), names::object(&name, kind, record, "moved", faults)?));
+            }
+        }
+        let claim = lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
+        let approvals = lock.ownership.words();
+        let next = Next {
+            head: Some(Head::of(lock, String::new())),
+            active: Some(&lock.active),
+            approvals: claim.is_some().then(|| Words { claim, approvals, commits: String::new() }),
+            busy: Some(!lock.active.is_empty() || !lock.ownership.is_empty()),
+            ..Next::default()
+        };
+        objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
+    }
+    for (number, entries) in moved(contents, faults)?.iter().enumerate() {
+        let key = LockKey("moved".to_owned());
+        let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
+        objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
+    }
+    for (server, key) in &contents.bindings {
+        let name = objects::bound(server);
+        objects.push((name.clone(), binding(&name, server, key, link)?));
+    }
+    let creating = objects.into_iter().map(|(name, object)| async move { link.create(&name, object).await });
+    let mut created = stream::iter(creating).buffer_unordered(AT_ONCE);
+    while let Some(done) = created.next().await {
+        if let Written::Moved = done? {
+            return Err(faults.in_use());
+        }
+    }
+    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };
+    let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
+    match link.patch(objects::STORE, &patch).await? {
+        Written::Done(_) => Ok(()),
+        Written::Moved => Err(faults.unavailable("its id went away while it was filled")),
+    }
+}
+
+/// The object that binds a server's name.
+pub(super) fn binding(name: &str, server: &str, key: &LockKey, link: &Link) -> Result<serde_json::Value, StoreError> {
+    let bound = text(name, &(server, key), &link.faults)?;
+    Ok(json!({"metadata": {"name": name, "labels": {KIND: "bound"}}, "data": {"bound": bound}}))
+}
+
+/// History and audit in the order in which they come, before everything that happens from now on.
+fn moved(contents: &Contents, faults: &super::fault::Faults) -> Result<Vec<Vec<Entry>>, StoreError> {
+    let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
+    let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };
+    let mut journals: Vec<Vec<Entry>> = vec![Vec::new()];
+    let mut size = 0;
+    let history = contents.history.iter().enumerate().map(|(number, record)| Entry {
+        finished: vec![record.clone()],
+        ..entry(format!("moved-record-{number}"), before(number, contents.history.len()))
+    });
+    let audit = contents.audit.iter().enumerate().map(|(number, event)| Entry {
+        events: vec![event.clone()],
+        ..entry(format!("moved-line-{number}"), before(number, contents.audit.len()))
+    });
+    for entry in history.chain(audit) {
+        size += text("history", &entry, faults)?.len();
+        if size > JOURNAL {
+            journals.push(Vec::new());
+            size = 0;
+        }
+        if let Some(last) = journals.last_mut() {
+            last.push(entry);
+        }
+    }
+    journals.retain(|entries| !entries.is_empty());
+    Ok(journals)
+}

@@ -1,0 +1,80 @@
+//! What time it is for everybody who shares a store whose protocol tells none, but whose servers answer HTTP.
+//!
+//! Each such answer has the `Date` of RFC 9110, section 6.6.1. It is to the second; so all that hangs on it is what may be
+//! wrong by a second: when a window opens, how long a place is kept, when a hold is overdue.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+
+use super::StoreError;
+use crate::clock::Clock;
+
+/// For how long an answer is carried on with our own monotonic clock.
+const TRUSTED: Duration = Duration::from_mins(2);
+
+/// A clock that the store's servers set.
+#[derive(Debug)]
+pub(super) struct ToldTime {
+    given: Option<Arc<dyn Clock>>,
+    clock: Arc<dyn Clock>,
+    /// An answer, and when on our monotonic clock it came.
+    answer: Mutex<Option<(Timestamp, Duration)>>,
+}
+
+impl ToldTime {
+    /// `given` is asked instead of the servers, if there is one.
+    pub(super) fn new(given: Option<Arc<dyn Clock>>, clock: Arc<dyn Clock>) -> Self {
+        Self { given, clock, answer: Mutex::default() }
+    }
+
+    /// Whether somebody else than the servers tells the time.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
+    fn known(&self) -> Option<(Timestamp, Duration)> {
+        let answer = *self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, when) = answer?;
+        let since = self.clock.monotonic().saturating_sub(when);
+        let since_then = SignedDuration::try_from(since).ok()?;
+        Some((at.checked_add(since_then).ok()?, since))
+    }
+
+    /// The store's time. `ask` asks the servers, when that is needed.
+    pub(super) async fn now(
+        &self,
+        ask: impl Future<Output = Result<Timestamp, StoreError>> + Send,
+    ) -> Result<Timestamp, StoreError> {
+        if let Some(given) = &self.given {
+            return Ok(given.now());
+        }
+        let known = self.known();
+        if let Some((now, since)) = known
+            && since < TRUSTED
+        {
+            return Ok(now);
+        }
+        match ask.await {
+            Ok(at) => {
+                // Never backwards: another server of the cluster may be a little behind.
+                let at = known.map_or(at, |(now, _)| now.max(at));
+                let answer = Some((at, self.clock.monotonic()));
+                *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+                Ok(at)
+            }
+            // What was told before is still right as far as our own clock runs evenly.
+            Err(error) => known.map(|(now, _)| now).ok_or(error),
+        }
+    }
+}
+
+/// The time of a `Date`: the middle of the second that it names. An error is a sentence.
+pub(super) fn of_date(date: Option<&str>) -> Result<Timestamp, String> {
+    let date = date.ok_or("no Date in the answer")?;
+    let at = rfc2822::parse(date).map_err(|error| format!("{date:?}: {error}"))?;
+    Ok(at.timestamp() + SignedDuration::from_millis(500))
+}
