@@ -3,6 +3,7 @@
 
 pub mod etcd;
 pub mod kubernetes;
+pub mod kubernetes_proxy;
 pub mod postgres;
 pub mod server;
 pub mod toxiproxy;
