@@ -215,9 +215,9 @@ async fn the_policy_holds_against_kubectl_too() {
     apply(&*runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
     enqueue(&*runs, &key("k"), &asks("a", 1)).await.unwrap();
     approve(&*approves, &key("k"), &approval(Scope::All)).await.unwrap();
-    let (runner, approver) = (guarded.raw("runner").await, guarded.raw("approver").await);
+    let (one, other) = (guarded.raw("runner").await, guarded.raw("approver").await);
     let of = async |kind: &str| {
-        let all = runner.list(&ListParams::default().labels(&format!("terraform-provider-metal/kind={kind}"))).await;
+        let all = one.list(&ListParams::default().labels(&format!("terraform-provider-metal/kind={kind}"))).await;
         all.unwrap().items.remove(0).metadata.name.unwrap()
     };
     let (lock, name, store) = (of("lock").await, of("name").await, of("store").await);
@@ -228,29 +228,29 @@ async fn the_policy_holds_against_kubectl_too() {
             .map_err(|error| error.to_string())
     };
     let kind = |kind: Value| json!({"metadata": {"labels": {"terraform-provider-metal/kind": kind}}});
-    until("the policy", async || change(&runner, &lock, json!({"data": {"approvals": "[]"}})).await.err()).await;
+    until("the policy", async || change(&one, &lock, json!({"data": {"approvals": "[]"}})).await.err()).await;
     for (who, object, patch) in [
-        (&runner, &lock, json!({"data": {"approvals": null}})),
-        (&runner, &lock, json!({"data": null})),
-        (&runner, &lock, kind(Value::Null)),
-        (&runner, &lock, kind(json!("journal"))),
-        (&runner, &name, kind(json!("lock"))),
-        (&approver, &lock, json!({"data": {"head": "{}"}})),
-        (&approver, &lock, json!({"data": {"active": null}})),
-        (&approver, &lock, json!({"data": {"outbox": "[]"}})),
-        (&approver, &lock, json!({"data": {"more": "x"}})),
-        (&approver, &lock, json!({"binaryData": {"active.gz": "AAAA"}})),
-        (&approver, &lock, json!({"metadata": {"labels": {"terraform-provider-metal/busy": "false"}}})),
-        (&approver, &name, json!({"data": {"place": "[]"}})),
-        (&approver, &store, json!({"data": {"meta": "{}"}})),
+        (&one, &lock, json!({"data": {"approvals": null}})),
+        (&one, &lock, json!({"data": null})),
+        (&one, &lock, kind(Value::Null)),
+        (&one, &lock, kind(json!("journal"))),
+        (&one, &name, kind(json!("lock"))),
+        (&other, &lock, json!({"data": {"head": "{}"}})),
+        (&other, &lock, json!({"data": {"active": null}})),
+        (&other, &lock, json!({"data": {"outbox": "[]"}})),
+        (&other, &lock, json!({"data": {"more": "x"}})),
+        (&other, &lock, json!({"binaryData": {"active.gz": "AAAA"}})),
+        (&other, &lock, json!({"metadata": {"labels": {"terraform-provider-metal/busy": "false"}}})),
+        (&other, &name, json!({"data": {"place": "[]"}})),
+        (&other, &store, json!({"data": {"meta": "{}"}})),
     ] {
         let refused = change(who, object, patch.clone()).await.unwrap_err();
         assert!(refused.contains("ValidatingAdmissionPolicy"), "{patch}: {refused}");
     }
     for (who, object, told) in [
-        (&runner, &lock, "a lock is never deleted"),
-        (&runner, &store, "a lock is never deleted"),
-        (&approver, &name, "cannot delete resource"),
+        (&one, &lock, "a lock is never deleted"),
+        (&one, &store, "a lock is never deleted"),
+        (&other, &name, "cannot delete resource"),
     ] {
         let refused = who.delete(object, &DeleteParams::default()).await.unwrap_err().to_string();
         assert!(refused.contains(told), "{refused}");
