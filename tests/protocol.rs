@@ -18,11 +18,12 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use terraform_provider_metal::maintenance::{
     approval::{Approval, Claim, Consent, Scope, consent},
+    hindrance::{Hindrance, hindrances},
     ids::{Generation, Runner, RunnerId, Uid},
     invariants::violations,
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerState,
-    queue::{Hindrance, Turn, WaitReason, hindrances, turn, waiting},
+    queue::{Turn, WaitReason, turn, waiting},
     spec::{Kind, Policy, Spec},
     state::{Ending, Maintenance, Phase, PriorState, Progress},
     step::Step,
@@ -318,6 +319,7 @@ impl World {
                     ..spec()
                 };
                 let wish = Request {
+                    native: None,
                     uid: Uid(format!("u{}", self.incarnations)),
                     spec,
                     keeps_place: *keeps_place,
@@ -601,6 +603,7 @@ impl World {
             let ends_by_itself = match hindrance {
                 Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
                 Hindrance::Approval(missing) => missing.escalates_at,
+                Hindrance::Native(_) => None,
             };
             if let Some(at) = ends_by_itself {
                 assert!(wake.is_some_and(|wake| wake <= at), "{} sleeps through {at}", record.id);

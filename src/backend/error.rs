@@ -71,6 +71,32 @@ pub enum BackendError {
         /// What it lacks.
         what: String,
     },
+    /// Something that has to be there is not: an API, an object, a part of one.
+    #[error("{address}: {what}")]
+    Missing {
+        /// Where it was looked for.
+        address: String,
+        /// What is missing.
+        what: String,
+    },
+    /// We are not allowed to, or not known. The message says what a role would have to allow.
+    #[error("{message}")]
+    Denied {
+        /// What was said.
+        message: String,
+    },
+    /// An object that was made from the configuration was refused.
+    #[error("{address}: {request} was refused: {message}")]
+    Invalid {
+        /// Where.
+        address: String,
+        /// What was asked.
+        request: String,
+        /// What was said, field by field.
+        message: String,
+        /// The attribute that the refused field was made from, for example `boot_configuration.image`.
+        attribute: Option<&'static str>,
+    },
     /// What came back is not what the protocol says.
     #[error("{address}: {what}")]
     Protocol {

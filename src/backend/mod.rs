@@ -4,13 +4,18 @@
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
 mod error;
+pub mod metal_operator;
 pub mod redfish;
 
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 
-use crate::maintenance::machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType};
+use crate::maintenance::{
+    machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
+    native::{NativeView, NativeWish, System},
+};
 
 pub use error::BackendError;
 
@@ -45,6 +50,10 @@ pub trait Backend: Send + Sync + Debug {
     /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
 
+    /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits, for as long as the
+    /// process lives: records name it, and never hold it.
+    fn keep(&self, _sha256: String, _content: SecretString) {}
+
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.
     async fn close(&self);
 }
@@ -63,6 +72,59 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
 
     /// What it can be told to do.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;
+
+    /// The maintenance system that the server itself is part of, where there is one.
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        None
+    }
+}
+
+/// A request to a server's own maintenance system that one of our processes made, wherever it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeRequest {
+    /// The coordination store that knows the maintenance, by its id.
+    pub store: String,
+    /// The incarnation of the maintenance that it was made for.
+    pub uid: String,
+    /// What it is called there.
+    pub name: String,
+}
+
+/// The maintenance system that a server itself is part of.
+///
+/// A request is found again by the incarnation of its maintenance, never by its name alone, and one of somebody else is
+/// never touched.
+#[async_trait]
+pub trait NativeMaintenance: Send + Sync {
+    /// What there is. `operation`: for a power operation, which does not enter it.
+    async fn system(&self, operation: bool) -> Result<System, BackendError>;
+
+    /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of the system was.
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError>;
+
+    /// Makes the request, or does nothing where it is there.
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError>;
+
+    /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError>;
+
+    /// The machine, as far as a granted request may change it. What it shows is not older than the question.
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
+    /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
+    /// Requests of ours for this server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
+
+    /// Takes back a request whose maintenance is no more.
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError>;
+
+    /// Returns when something about this server or its requests may have changed.
+    async fn changed(&self);
+
+    /// What a reviewer of a plan should know, a sentence each.
+    async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError>;
 }
 
 /// Power.

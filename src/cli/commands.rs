@@ -153,7 +153,7 @@ fn ended(driven: &Driven, json: bool) -> Result<String, CommandError> {
                 (_, None) => format!("{} is over; {} had not been touched\n", record.id, record.server()),
             })
         }
-        Finish::Stuck(cause) | Finish::TimedOut(cause) => {
+        Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) => {
             Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
         }
         Finish::Interrupted => Err(CommandError::Other(format!(

@@ -10,7 +10,7 @@ use std::io::Write;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{Environment, Input, RedfishInput};
+use crate::settings::{Environment, Input, MetalOperatorInput, RedfishInput};
 
 /// How to install the provider; shown when the binary is run without arguments.
 const HELP: &str = "\
@@ -64,6 +64,9 @@ struct Common {
     /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
+    /// The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where
+    #[arg(long, global = true)]
+    metal_operator: bool,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -223,6 +226,7 @@ impl Common {
             coordination_url: self.coordination_url.clone(),
             owner: self.owner.clone(),
             redfish: Some(RedfishInput { inventory_file: self.inventory.clone(), ..RedfishInput::default() }),
+            metal_operator: self.metal_operator.then(MetalOperatorInput::default),
             ..Input::default()
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, drive::Drive};
+use super::{Control, EngineError, drive::Drive, native::Asked};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -27,7 +27,12 @@ impl Drive<'_> {
         if let Some(machine) = &self.machine {
             return Ok(Arc::clone(machine));
         }
-        let machine = self.engine.machine(&self.server)?;
+        let machine = match self.native()? {
+            Some((plain, wish)) if wish.enters => {
+                plain.native().map_or_else(|| Arc::clone(&plain), |it| it.under(&wish))
+            }
+            _ => self.engine.machine(&self.server)?,
+        };
         self.machine = Some(Arc::clone(&machine));
         Ok(machine)
     }
@@ -72,6 +77,7 @@ impl Drive<'_> {
                 };
                 return Ok(read);
             }
+            Need::Native => return self.look_native(false).await,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -99,7 +105,7 @@ impl Drive<'_> {
     }
 
     /// The machine cannot be read: preparing fails and is undone, giving back is stuck until the next destroy.
-    async fn give_up(&mut self, error: &BackendError) -> Result<(), EngineError> {
+    pub(super) async fn give_up(&mut self, error: &BackendError) -> Result<(), EngineError> {
         let cause = error.to_string();
         let (uid, generation) = (&self.uid, self.generation);
         let mut held_only = false;
@@ -155,6 +161,9 @@ impl Drive<'_> {
         if action == Action::Record {
             return self.record_prior(deadline, control).await;
         }
+        if matches!(self.last.as_ref().map(|record| &record.phase), Some(Phase::Pending)) {
+            return self.ask_native(action, deadline, control).await;
+        }
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
         // before the call.
         if let Err(error) = self.engine.lease.keep().await {
@@ -171,10 +180,11 @@ impl Drive<'_> {
         }
         self.say(&format!("{action}"));
         let machine = self.machine()?;
+        let native = self.native()?;
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
-        let call = async { never_beyond(left, perform(machine, action.clone())).await };
+        let call = async { never_beyond(left, perform(machine, native, action.clone())).await };
         tokio::pin!(call);
         let result = tokio::select! {
             result = &mut call => result,
@@ -205,6 +215,9 @@ impl Drive<'_> {
                     let boots = matches!(action, Action::Reset(ResetType::On));
                     let changed = record.spec.boot.is_some();
                     record.booted |= preparing && boots && changed;
+                    if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
+                        native.asked = true;
+                    }
                     if let Some(progress) = progress(&mut record.phase) {
                         progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
                     }
@@ -224,7 +237,7 @@ impl Drive<'_> {
         }
     }
 
-    async fn note(&self, reply: Reply) -> Result<(), EngineError> {
+    pub(super) async fn note(&self, reply: Reply) -> Result<(), EngineError> {
         let (uid, generation): (_, Generation) = (&self.uid, self.generation);
         let result = self
             .engine
@@ -320,8 +333,16 @@ fn progress(phase: &mut Phase) -> Option<&mut Progress> {
     }
 }
 
-async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), BackendError> {
+async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Action) -> Result<(), BackendError> {
     match action {
+        Action::EnterNative | Action::LeaveNative => {
+            let Some((plain, wish)) = native else { return Ok(()) };
+            match plain.native() {
+                Some(system) if action == Action::EnterNative => system.enter(&wish).await,
+                Some(system) => system.leave(&wish).await,
+                None => Ok(()),
+            }
+        }
         Action::Record | Action::CheckImage | Action::AskPreparer => Ok(()),
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {

@@ -14,6 +14,7 @@ use crate::{
         prepare::Facts,
         restore,
         state::{Ending, Maintenance, Phase, Progress},
+        step::Step,
     },
     store::{Found, LockView, StoreError},
 };
@@ -40,11 +41,15 @@ pub(super) struct Drive<'a> {
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     changes: watch::Receiver<u64>,
-    last: Option<Maintenance>,
+    pub(super) last: Option<Maintenance>,
+    /// The hold under which the record acts: itself, or the one that it names.
+    pub(super) holder: Option<Maintenance>,
+    /// On our own clock: requests that nobody drives are looked for again after this.
+    pub(super) tidied: Option<Duration>,
     said: Option<(String, Duration)>,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     reclaim_after: Duration,
-    looks: u32,
+    pub(super) looks: u32,
 }
 
 /// How long a stop waits for the store.
@@ -65,6 +70,8 @@ impl<'a> Drive<'a> {
             facts: Facts::default(),
             changes: engine.store().changes(key),
             last: None,
+            holder: None,
+            tidied: None,
             said: None,
             reclaim_after: Duration::ZERO,
             looks: 0,
@@ -111,6 +118,8 @@ impl<'a> Drive<'a> {
             };
             if let Some(record) = view.lock.get(&self.uid) {
                 self.last = Some(record.clone());
+                let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| view.lock.get(parent));
+                self.holder = holder.cloned();
                 if !releasing && matches!(record.phase, Phase::Releasing { .. }) {
                     // Giving back after a failure has a time limit of its own.
                     releasing = true;
@@ -120,10 +129,24 @@ impl<'a> Drive<'a> {
             let timed_out = self.engine.parts.clock.monotonic() >= deadline;
             let intent = Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out };
             match self.decide(&view, &intent) {
+                Decision::Finished(Finish::Refused(why)) => {
+                    self.withdraw_native(deadline, control).await?;
+                    self.change(Change::Withdraw).await?;
+                    return Ok(Finish::Refused(why));
+                }
                 Decision::Finished(finish) => return Ok(finish),
+                Decision::Change(Change::Withdraw) if self.asked_natively() => {
+                    if !self.withdraw_native(deadline, control).await? {
+                        return Ok(Finish::Interrupted);
+                    }
+                    if let Some(finish) = self.change(Change::Withdraw).await? {
+                        return Ok(finish);
+                    }
+                }
                 Decision::Wait { reason, poll, wake } => {
                     self.say(&reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
+                    self.tidy_native().await;
                     self.wait(poll, wake, deadline, control).await;
                     self.facts = Facts { capabilities: self.facts.capabilities.take(), ..Facts::default() };
                 }
@@ -196,8 +219,16 @@ impl<'a> Drive<'a> {
             }
             control.stop.cancelled().await;
         };
+        let native = self.native().ok().flatten();
+        let native_changed = async {
+            match native.as_ref().and_then(|(machine, _)| machine.native()) {
+                Some(system) => system.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = clock.sleep(limit.max(Duration::from_millis(1))) => {}
+            () = native_changed => {}
             changed = self.changes.changed() => {
                 if changed.is_err() {
                     // The watch ended with the store; time goes on by itself.
@@ -263,7 +294,25 @@ impl<'a> Drive<'a> {
                         finish = Some(Finish::Withdrawn);
                         lock.withdraw(&uid, generation, now)
                     }
+                    Change::Native { granted, said, memory } => lock.update(&uid, generation, |record| {
+                        if let Some(native) = &mut record.native {
+                            native.granted = *granted;
+                            native.said.clone_from(said);
+                            // From before it was entered, and not from a later look.
+                            if native.memory.is_empty() {
+                                native.memory.clone_from(memory);
+                            }
+                        }
+                    }),
+                    Change::NativeLost(why) => lock.native_lost(&uid, generation, why, now),
                     Change::Progress(progress) => lock.update(&uid, generation, |record| {
+                        let left = match &record.phase {
+                            Phase::Preparing(before) if progress.current > before.current => before.step(),
+                            _ => None,
+                        };
+                        if let Some(native) = record.native.as_mut().filter(|_| left == Some(Step::EnterNative)) {
+                            native.entered = true;
+                        }
                         if let Phase::Preparing(current) | Phase::Releasing { progress: current, .. } =
                             &mut record.phase
                         {
@@ -374,6 +423,8 @@ fn describe(change: &Change) -> Option<String> {
         Change::Stuck(cause) => format!("could not be given back: {cause}"),
         Change::Finish(over) => format!("over ({})", over.name()),
         Change::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-        Change::Progress(_) | Change::Reclaim(_) => return None,
+        Change::NativeLost(why) => format!("not ours any more: {why}"),
+        Change::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
+        Change::Progress(_) | Change::Reclaim(_) | Change::Native { .. } => return None,
     })
 }

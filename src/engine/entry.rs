@@ -8,6 +8,7 @@ use crate::{
         decide::{Finish, Goal},
         ids::{Generation, LockKey, MaintenanceId, Uid},
         lock::{Enqueued, Refusal, Request, ServerLock},
+        native::System,
         restore,
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase, Progress},
@@ -36,10 +37,14 @@ impl Engine {
             key = self.lock_key(&wish.spec.server) => key?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
+        let system = tokio::select! {
+            system = self.system(&wish.spec) => system?,
+            () = control.stop.cancelled() => return Err(EngineError::Stopped),
+        };
         self.lease.keep().await?;
         self.settle_dead(&key, &wish.id, control).await?;
         loop {
-            let (uid, attached) = self.enqueue(&key, wish).await?;
+            let (uid, attached) = self.enqueue(&key, wish, system.as_ref()).await?;
             let Some(generation) = attached else {
                 return self.unattended(&key, &uid).await;
             };
@@ -56,7 +61,12 @@ impl Engine {
 
     /// Asks for a place; unless the wish is only to have one, also takes the right to act, in the same transaction: a
     /// record that nobody drives is never seen by others.
-    async fn enqueue(&self, key: &LockKey, wish: &Wish) -> Result<(Uid, Option<Generation>), EngineError> {
+    async fn enqueue(
+        &self,
+        key: &LockKey,
+        wish: &Wish,
+        system: Option<&System>,
+    ) -> Result<(Uid, Option<Generation>), EngineError> {
         let fresh = Uid(Uuid::now_v7().to_string());
         let only_place = wish.wait_for == WaitFor::Enqueued;
         let mut result = None;
@@ -68,6 +78,7 @@ impl Engine {
                     id: wish.id.clone(),
                     owner: self.owner().to_owned(),
                     spec: wish.spec.clone(),
+                    native: system.cloned(),
                     runner: self.runner().clone(),
                     keeps_place: only_place,
                 };
@@ -112,7 +123,7 @@ impl Engine {
                     record.digest = wish.spec.digest();
                     // Also while it is being prepared: the steps under way are those of the old wish.
                     if again && matches!(record.phase, Phase::InMaintenance { .. } | Phase::Preparing(_)) {
-                        let steps = crate::maintenance::prepare::steps(&record.spec);
+                        let steps = crate::maintenance::prepare::steps(&record.spec, record.native.as_ref());
                         record.phase = Phase::Preparing(Progress::new(steps, now));
                     }
                 })

@@ -7,6 +7,7 @@ use crate::{
     maintenance::{
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
+        native::Standing,
         queue::{self, Turn},
         report::{self, Line},
         state::{Maintenance, Phase},
@@ -38,6 +39,8 @@ pub struct Seen {
     pub held: Held,
     /// The machine, or why it could not be read.
     pub machine: Result<MachineView, BackendError>,
+    /// Why the server's own maintenance system does not hold it for us any more, where that was seen.
+    pub taken_away: Option<String>,
 }
 
 impl Engine {
@@ -110,9 +113,17 @@ impl Engine {
     /// A record and its machine. The machine is asked only while the record holds it.
     pub async fn seen(&self, server: &str, held: Held) -> Seen {
         let machine = match self.parts.backend.machine(server) {
-            Ok(machine) => machine.observe().await,
+            Ok(plain) => match self.machine_of(&held.record) {
+                Ok(machine) => machine.observe().await,
+                Err(_) => plain.observe().await,
+            },
             Err(error) => Err(error),
         };
-        Seen { held, machine }
+        let taken_away = match self.standing(&held.record).await {
+            Ok(Some(Standing::Lost(why) | Standing::Refused(why))) => Some(why),
+            Ok(Some(Standing::Absent)) => Some("our request is gone".to_owned()),
+            _ => None,
+        };
+        Seen { held, machine, taken_away }
     }
 }

@@ -7,6 +7,7 @@ mod entry;
 mod error;
 mod lease;
 mod look;
+mod native;
 pub mod process;
 mod snapshot;
 #[cfg(test)]

@@ -175,7 +175,7 @@ impl Cluster {
         let (client, address) = self.connected().await?;
         let mut tries = 0;
         loop {
-            let result = match within(self.patience(), make(client.clone())).await {
+            let result = match within(self.patience(), Box::pin(make(client.clone()))).await {
                 Some(result) => result.map_err(|error| ClusterError::classify(error, request, address)),
                 None => Err(ClusterError::silence(request, address, self.patience())),
             };

@@ -1,13 +1,14 @@
 //! `decide`: what a process that is attached to a record does next. Pure and total: every state, every fact and every
 //! wish has exactly one answer, and every wait names what would end it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
 use super::{
     ids::{Generation, Uid},
     lock::{Leases, ServerLock},
+    native,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     queue::{Queue, Turn, WaitReason, shown_time, turn_in},
@@ -103,11 +104,24 @@ pub enum Change {
     Stuck(String),
     /// It is over.
     Finish(Phase),
+    /// Note what the server's own maintenance system says of our request.
+    Native {
+        /// Whether it allows the start.
+        granted: bool,
+        /// What it waits for.
+        said: Option<String>,
+        /// What is to be remembered from before the server is entered.
+        memory: BTreeMap<String, String>,
+    },
+    /// The server's own maintenance system says that it is not ours any more, and why: it is not touched again.
+    NativeLost(String),
 }
 
 /// Why the process is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
+    /// The server's own maintenance system will never grant it, and why.
+    Refused(String),
     /// The state that was asked for is reached.
     Reached,
     /// The record is over; it tells how.
@@ -151,11 +165,17 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
         return Decision::Change(Change::Withdraw);
     }
+    // A place alone is ours to give: with the server's own system it is asked for when somebody drives it.
+    if let Some(native) = record.native.as_ref().filter(|_| !only_place)
+        && let Some(decision) = native::ask(at, record, native)
+    {
+        return decision;
+    }
     match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
         // Only a place was asked for, and it has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
-            let progress = Progress::new(prepare::steps(&record.spec), at.now);
+            let progress = Progress::new(prepare::steps(&record.spec, record.native.as_ref()), at.now);
             Decision::Change(Change::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
@@ -237,6 +257,9 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         let cause = format!("timeouts.create ended at step {}{}", progress.text(), last.unwrap_or_default());
         return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
     }
+    if let Some(decision) = native::check(at, record) {
+        return decision;
+    }
     let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);
     match verdict {
         Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(format!("{step}: {cause}")))),
@@ -268,6 +291,9 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     };
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
+    }
+    if let Some(decision) = native::check(at, record) {
+        return decision;
     }
     if record.is_overdue(at.now) {
         return Decision::Change(Change::BeginRelease(Ending::Expired));
@@ -310,6 +336,11 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     };
     if at.intent.timed_out {
         return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
+    }
+    if step != Step::LeaveNative
+        && let Some(decision) = native::check(at, record)
+    {
+        return decision;
     }
     match restore::judge(step, record, progress, at.facts, at.limits, at.now) {
         Verdict::Fail(cause) => Decision::Change(Change::Stuck(format!("{step}: {cause}"))),

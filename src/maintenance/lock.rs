@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     approval::Claim,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    native::System,
     ownership::Ownership,
     spec::Spec,
     state::{Maintenance, Phase},
@@ -178,6 +179,8 @@ pub struct Request {
     pub owner: String,
     /// What is asked.
     pub spec: Spec,
+    /// The server's own maintenance system, where it has one.
+    pub native: Option<System>,
     /// Who asks.
     pub runner: Runner,
     /// Whether it keeps its place without a process.

@@ -133,8 +133,22 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
-    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole.
+    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole. Where a server's own maintenance
+    /// system boots it: the image's name there.
     pub http_boot_uri: Option<String>,
+    /// What configures the booted system, where the server's own maintenance system delivers that. Never read back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignition: Option<Ignition>,
+}
+
+/// Where the configuration of a booted system comes from. Its content is never part of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ignition {
+    /// A Secret that is there, by its name.
+    Secret(String),
+    /// Content that the configuration gave to this process, by its SHA-256 in hexadecimal digits.
+    Content(String),
 }
 
 impl BootOverride {

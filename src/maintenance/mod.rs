@@ -5,10 +5,12 @@
 
 pub mod approval;
 pub mod decide;
+pub mod hindrance;
 pub mod ids;
 pub mod invariants;
 pub mod lock;
 pub mod machine;
+pub mod native;
 pub mod operate;
 pub mod ownership;
 pub mod power;

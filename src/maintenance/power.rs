@@ -80,6 +80,8 @@ pub enum Need {
     Preparer,
     /// Whether the URL of `complete_when` answers as agreed.
     Completion,
+    /// Where our request to the server's own maintenance system stands.
+    Native,
 }
 
 /// `at + duration`, or the end of time.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     machine::{BootOverride, Capabilities, MachineView, MediaSlot},
+    native::{self, Native, NativeView, Order},
     operate,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     spec::{BootMethod, BootSpec, Spec},
@@ -27,19 +28,28 @@ pub struct Facts {
     pub preparer: Option<Result<(), String>>,
     /// The word of `complete_when`'s URL.
     pub completion: Option<Result<(), String>>,
+    /// The server's own maintenance system.
+    pub native: Option<NativeView>,
 }
 
 /// The steps that a wish needs, in order.
 #[must_use]
-pub fn steps(spec: &Spec) -> Vec<Step> {
+pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     let mut steps = vec![Step::RecordPriorState];
+    let system = native.map(|native| &native.system);
+    let prepared_there = system.is_some_and(|system| system.boots);
+    let entered = system.is_some_and(|system| system.enters && system.order == Order::Ours) && spec.parent.is_none();
+    // Nothing was done yet if the image is not what was meant.
+    if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
+        steps.push(Step::CheckImage);
+    }
+    if entered {
+        steps.push(Step::EnterNative);
+    }
     if spec.operation.is_some() {
         steps.push(Step::Operate);
     }
     if let Some(boot) = &spec.boot {
-        if boot.image.is_some() {
-            steps.push(Step::CheckImage);
-        }
         if spec.server_power.is_some() {
             steps.push(Step::SwitchOff);
         }
@@ -47,7 +57,7 @@ pub fn steps(spec: &Spec) -> Vec<Step> {
             steps.push(Step::InsertMedium);
         }
         steps.push(Step::ConfigureBoot);
-        if boot.ready_when.is_some() {
+        if boot.ready_when.is_some() || prepared_there {
             steps.push(Step::AwaitReady);
         }
     }
@@ -78,6 +88,7 @@ pub fn judge(
             Some(Ok(())) => Verdict::Done,
             Some(Err(problem)) => Verdict::Fail(problem.clone()),
         },
+        Step::EnterNative => native::enter(progress, facts, limits, now),
         Step::SwitchOff => {
             let Some(machine) = &facts.machine else {
                 return Verdict::Look(Need::Machine);
@@ -90,10 +101,12 @@ pub fn judge(
         Step::InsertMedium => insert_medium(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
-        Step::AwaitReady => match &facts.preparer {
-            None => Verdict::Look(Need::Preparer),
-            Some(Ok(())) => Verdict::Done,
-            Some(Err(said)) => Verdict::Wait { why: said.clone(), until: None },
+        Step::AwaitReady => match (native::ready(record, facts), &facts.preparer) {
+            (Some(verdict), _) => verdict,
+            _ if record.spec.boot.as_ref().is_none_or(|boot| boot.ready_when.is_none()) => Verdict::Done,
+            (None, None) => Verdict::Look(Need::Preparer),
+            (None, Some(Ok(()))) => Verdict::Done,
+            (None, Some(Err(said))) => Verdict::Wait { why: said.clone(), until: None },
         },
         Step::ApplyPower => {
             let Some(machine) = &facts.machine else {
@@ -112,14 +125,15 @@ pub fn judge(
     }
 }
 
-/// The override that a boot specification means.
+/// The override that a boot specification means; `there`: the server's own maintenance system boots it.
 #[must_use]
-pub fn wanted_override(boot: &BootSpec) -> BootOverride {
+pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
     BootOverride {
         enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
         target: Some(boot.method.redfish_target().to_owned()),
         mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
-        http_boot_uri: if boot.method == BootMethod::Http { boot.image.clone() } else { None },
+        http_boot_uri: if boot.method == BootMethod::Http || there { boot.image.clone() } else { None },
+        ignition: boot.ignition.clone(),
     }
 }
 
@@ -136,7 +150,7 @@ fn configure_boot(
     let Some(machine) = &facts.machine else {
         return Verdict::Look(Need::Machine);
     };
-    let wanted = wanted_override(boot);
+    let wanted = wanted_override(boot, native::boots(record));
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == action && attempt.reply == Reply::Accepted);
     match &machine.boot {

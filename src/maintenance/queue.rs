@@ -8,11 +8,10 @@ use std::{cmp::Reverse, collections::HashMap, fmt, sync::OnceLock, time::Duratio
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    approval::{self, Consent, Missing, consent},
+    hindrance::{Hindrance, changes_at, hindrances},
     ids::{Generation, MaintenanceId, Runner, Uid},
     lock::{Leases, ServerLock, place_kept_until},
     state::{Maintenance, Phase},
-    window::{Start, WindowSpec},
 };
 
 /// One entry ahead of a waiter, or the holder, for people.
@@ -65,85 +64,6 @@ impl fmt::Display for Ahead {
 #[must_use]
 pub fn shown_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
-}
-
-/// What keeps a waiter from starting, whoever is before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hindrance {
-    /// The owner's approval is missing.
-    Approval(Box<Missing>),
-    /// Its window is closed, or too little of it is left.
-    Window {
-        /// When it may start, on its wall clock and in UTC; `None`: never.
-        opens: Option<(String, Timestamp)>,
-        /// Whether it is open, but will not be for long enough.
-        closing: bool,
-    },
-}
-
-impl Hindrance {
-    /// In a few words.
-    #[must_use]
-    pub fn brief(&self) -> String {
-        match self {
-            Self::Approval(missing) => missing.brief(),
-            Self::Window { opens: Some((shown, _)), .. } => format!("window, opens {shown}"),
-            Self::Window { opens: None, .. } => "window, never opens again".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Hindrance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Approval(missing) => missing.fmt(f),
-            Self::Window { opens: Some((shown, _)), closing } => {
-                let why = if *closing { ": too little of this opening is left" } else { "" };
-                write!(f, "waiting for its window, opens {shown}{why}")
-            }
-            Self::Window { opens: None, .. } => {
-                write!(f, "waiting for its window, which never opens again: change window and apply again")
-            }
-        }
-    }
-}
-
-/// Everything that keeps a waiter from starting now, besides those before it.
-#[must_use]
-pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<Hindrance> {
-    // What has started goes on, and what acts under a hold was allowed with it.
-    if !matches!(record.phase, Phase::Pending) || record.spec.parent.is_some() {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    if let Some(closed) = record.spec.window.as_ref().and_then(|window| closed(window, now)) {
-        found.push(closed);
-    }
-    if let Consent::Missing(missing) = consent(lock, record, now) {
-        found.push(Hindrance::Approval(missing));
-    }
-    found
-}
-
-/// What a window says against a start now.
-#[must_use]
-pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<Hindrance> {
-    // It was read when it was asked for; a zone that is gone since opens no more.
-    let Ok(window) = spec.compile() else { return Some(Hindrance::Window { opens: None, closing: false }) };
-    match window.may_start(now) {
-        Start::Now(_) => None,
-        Start::At(next) => Some(Hindrance::Window {
-            opens: Some((window.shown(next.start), next.start)),
-            closing: window.open_at(now).is_some(),
-        }),
-        Start::Never => Some(Hindrance::Window { opens: None, closing: false }),
-    }
-}
-
-/// When the answer of [`hindrances`] may change although nobody says anything.
-fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
-    let window = record.spec.window.as_ref().and_then(|window| window.changes_at(now));
-    [approval::changes_at(lock, record, now), window].into_iter().flatten().min()
 }
 
 /// What a waiter waits for. Every reason names what would end it.

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
+    hindrance::Hindrance,
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
-    queue::{self, Hindrance, Queue, Turn, WaitReason},
+    queue::{self, Queue, Turn, WaitReason},
     spec::Kind,
     state::{Maintenance, Phase},
 };

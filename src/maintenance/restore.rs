@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
+    native,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     prepare::Facts,
     spec::Kind,
@@ -17,10 +18,20 @@ use super::{
 /// The steps back. None when nothing was recorded: then nothing was changed.
 #[must_use]
 pub fn steps(record: &Maintenance) -> Vec<Step> {
+    let mut steps = steps_on_the_machine(record);
+    // Last: a claimed server that is handed back switched off would boot from the network.
+    if native::must_leave(record) {
+        steps.push(Step::LeaveNative);
+    }
+    steps
+}
+
+fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
     match &record.prior {
         None => Vec::new(),
         // An operation is wanted for its effect.
         Some(_) if record.spec.kind == Kind::Operation => Vec::new(),
+        Some(_) if !native::may_restore(record) => Vec::new(),
         Some(prior) => {
             let mut steps = vec![Step::StopForRestore];
             if !prior.media.is_empty() {
@@ -50,6 +61,9 @@ pub fn judge(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
+    if step == Step::LeaveNative {
+        return native::leave(progress, facts, limits, now);
+    }
     let Some(prior) = &record.prior else {
         return Verdict::Done;
     };
@@ -198,6 +212,7 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
         target: changed(&before.target, &found.target),
         mode: changed(&before.mode, &found.mode),
         http_boot_uri: changed(&before.http_boot_uri, &found.http_boot_uri),
+        ignition: None,
     };
     let clear_http_boot_uri =
         before.http_boot_uri.is_none() && found.http_boot_uri.as_deref().is_some_and(|uri| !uri.is_empty());

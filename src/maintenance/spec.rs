@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     ids::Uid,
-    machine::{BootMode, PowerTarget, shown_url},
+    machine::{BootMode, Ignition, PowerTarget, shown_url},
     operate::OperationSpec,
     window::WindowSpec,
 };
@@ -65,11 +65,13 @@ pub enum BootMethod {
     VirtualMedia,
     /// The local disk.
     Disk,
+    /// What the cluster's boot operator serves, on behalf of the server's own maintenance system.
+    BootOperator,
 }
 
 impl BootMethod {
     /// All methods in the spelling of the configuration.
-    pub const NAMES: [&'static str; 4] = ["http", "pxe", "virtual_media", "disk"];
+    pub const NAMES: [&'static str; 5] = ["http", "pxe", "virtual_media", "disk", "boot_operator"];
 
     /// The method of that name.
     #[must_use]
@@ -79,6 +81,7 @@ impl BootMethod {
             "pxe" => Self::Pxe,
             "virtual_media" => Self::VirtualMedia,
             "disk" => Self::Disk,
+            "boot_operator" => Self::BootOperator,
             _ => return None,
         })
     }
@@ -91,6 +94,7 @@ impl BootMethod {
             Self::Pxe => "pxe",
             Self::VirtualMedia => "virtual_media",
             Self::Disk => "disk",
+            Self::BootOperator => "boot_operator",
         }
     }
 
@@ -102,6 +106,7 @@ impl BootMethod {
             Self::Pxe => "Pxe",
             Self::VirtualMedia => "Cd",
             Self::Disk => "Hdd",
+            Self::BootOperator => "BootOperator",
         }
     }
 }
@@ -118,6 +123,9 @@ pub struct UrlCheck {
 /// What a server shall boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootSpec {
+    /// What configures the booted system, where the server's own maintenance system delivers that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignition: Option<Ignition>,
     /// How.
     pub method: BootMethod,
     /// The image's address, for `http` and `virtual_media`.

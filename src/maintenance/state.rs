@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     machine::{BootOverride, MediaSlot, PowerState},
+    native::Native,
     operate::Outcome,
     spec::Spec,
     step::{Attempt, Step},
@@ -187,6 +188,9 @@ pub struct Maintenance {
     pub owner: String,
     /// What was asked.
     pub spec: Spec,
+    /// What is known of our request to the server's own maintenance system, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<Native>,
     /// Digest of `spec` as it was asked.
     pub digest: String,
     /// Its number in the queue; smaller came first.

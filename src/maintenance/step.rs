@@ -11,20 +11,22 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{BootOverride, ResetType};
 
-/// One step. Preparing uses the first eight, releasing the last six.
+/// One step. Preparing uses those up to [`Step::Operate`], releasing the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
     /// Read and store how the server is.
     RecordPriorState,
     /// The image is reachable and is the one that was meant.
     CheckImage,
+    /// Take the server out of service in its own maintenance system, where that has no queue.
+    EnterNative,
     /// Off, so that the boot change takes effect at the next start.
     SwitchOff,
     /// Set the boot override.
     ConfigureBoot,
     /// Put the image into a virtual drive.
     InsertMedium,
-    /// Wait for the external preparer's word.
+    /// Wait for the word of whoever prepares the boot environment.
     AwaitReady,
     /// Power as asked while in maintenance.
     ApplyPower,
@@ -42,6 +44,8 @@ pub enum Step {
     RestorePower,
     /// Look once more.
     Verify,
+    /// Give the server back to its own maintenance system.
+    LeaveNative,
 }
 
 impl fmt::Display for Step {
@@ -49,6 +53,7 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::RecordPriorState => "recording how it is",
             Self::CheckImage => "checking the image",
+            Self::EnterNative => "taking it out of service in its own system",
             Self::SwitchOff => "switching off",
             Self::ConfigureBoot => "setting the boot override",
             Self::InsertMedium => "inserting the image",
@@ -61,6 +66,7 @@ impl fmt::Display for Step {
             Self::RestoreBoot => "putting the boot override back",
             Self::RestorePower => "putting the power back",
             Self::Verify => "verifying that it is as before",
+            Self::LeaveNative => "giving it back to its own system",
         })
     }
 }
@@ -97,6 +103,10 @@ pub enum Action {
         /// Which drive.
         slot: String,
     },
+    /// Ask the server's own maintenance system for it.
+    EnterNative,
+    /// Take the request back.
+    LeaveNative,
 }
 
 impl Action {
@@ -117,6 +127,8 @@ impl fmt::Display for Action {
             Self::SetBoot { wanted, .. } => write!(f, "set boot override {wanted}"),
             Self::Insert { .. } => write!(f, "insert the image"),
             Self::Eject { .. } => write!(f, "eject the image"),
+            Self::EnterNative => write!(f, "ask the server's own system for it"),
+            Self::LeaveNative => write!(f, "take the request back from the server's own system"),
         }
     }
 }

@@ -6,6 +6,8 @@ use super::{
     approval::{Consent, consent},
     ids::{Attachment, Generation, Runner, Uid},
     lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
+    native::{Native, Order},
+    restore,
     spec::Kind,
     state::{Ending, Maintenance, Phase, Progress},
 };
@@ -95,6 +97,7 @@ impl ServerLock {
             lock_key: self.key.clone(),
             owner: request.owner,
             digest,
+            native: request.native.map(Native::new),
             spec: request.spec,
             ticket_number: self.last_ticket,
             requested_at: now,
@@ -186,6 +189,9 @@ impl ServerLock {
         let first = matches!(record.phase, Phase::Pending).then(|| record.clone());
         record.phase = next;
         record.admitted_at.get_or_insert(now);
+        if let Some(native) = record.native.as_mut().filter(|native| native.system.order == Order::Theirs) {
+            native.entered |= native.system.enters && native.granted;
+        }
         if first.is_some() {
             record.closes_at = record.spec.window.as_ref().and_then(|window| window.gives_back_at(now));
         }
@@ -280,6 +286,25 @@ impl ServerLock {
         record.phase = Phase::Releasing { ending, progress, stuck: None };
         self.audit_uid(now, uid, "releasing", detail);
         Ok(())
+    }
+
+    /// The server's own maintenance system says that it is not ours any more: whatever was planned for it is dropped, and
+    /// only our request there is taken back.
+    pub fn native_lost(&mut self, uid: &Uid, generation: Generation, why: &str, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, generation)?;
+        if let Some(native) = &mut record.native {
+            native.lost = Some(why.to_owned());
+        }
+        let progress = Progress::new(restore::steps(record), now);
+        if let Phase::Releasing { progress: current, stuck, .. } = &mut record.phase {
+            *current = progress;
+            *stuck = None;
+            self.audit_uid(now, uid, "lost", why.to_owned());
+            return Ok(());
+        }
+        let cause = format!("the server's own maintenance system took it away: {why}");
+        self.audit_uid(now, uid, "lost", why.to_owned());
+        self.begin_release(uid, generation, Ending::Failed(cause), progress, now)
     }
 
     /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under the hold end with it.

@@ -1,17 +1,25 @@
 //! What both resources say about booting: attributes, model, checks.
 
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{Attribute, AttributeType},
     value::{Value, ValueBool, ValueNumber},
 };
 
-use crate::maintenance::spec::{BootMethod, BootSpec, UrlCheck};
+use crate::{
+    engine::Engine,
+    maintenance::{
+        machine::Ignition,
+        spec::{BootMethod, BootSpec, UrlCheck},
+    },
+};
 
 use super::{
     schema::{defaulted, object, optional},
-    values::{Text, bad, boot_mode, given, known, one_of, or_default, web_url},
+    values::{Text, bad, boot_mode, given, known, not_empty, one_of, or_default, web_url},
 };
 
 /// `ready_when`, `complete_when`: a URL that must answer with a status.
@@ -34,6 +42,38 @@ pub(super) struct IgnitionModel {
     file: Text,
     #[serde(default)]
     secret_name: Text,
+}
+
+impl IgnitionModel {
+    /// What is meant, and its content where this process has it.
+    fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<(Ignition, Option<SecretString>)> {
+        match (given(&self.file), given(&self.secret_name), given(&self.url)) {
+            (None, Some(name), None) => Some((Ignition::Secret(name.to_owned()), None)),
+            (Some(path), None, None) => match std::fs::read_to_string(path) {
+                Ok(content) => {
+                    let digest = Sha256::digest(content.as_bytes());
+                    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                    Some((Ignition::Content(sha256), Some(SecretString::from(content))))
+                }
+                Err(error) => {
+                    let at = at.clone().attribute("file");
+                    bad(diags, at, "The ignition file cannot be read", format!("{path:?}: {error}."));
+                    None
+                }
+            },
+            (None, None, Some(_)) => {
+                let detail =
+                    "A boot operator serves ignition from a Secret: give file, from which one is made, or secret_name.";
+                bad(diags, at.clone().attribute("url"), "Not with boot_operator", detail);
+                None
+            }
+            (None, None, None) => None,
+            _ => {
+                bad(diags, at.clone(), "One source is possible", "Give file or secret_name, not several.");
+                None
+            }
+        }
+    }
 }
 
 /// What is said about booting.
@@ -62,7 +102,8 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
             optional(
                 AttributeType::String,
                 "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
-                 before the server is touched; the server's BMC or firmware must reach it too.",
+                 before the server is touched; the server's BMC or firmware must reach it too. For `boot_operator` the \
+                 image's name in its registry.",
             ),
         ),
         (
@@ -77,11 +118,24 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
             optional(
                 object([
                     ("url", optional(AttributeType::String, "Where the ignition file is served.")),
-                    ("file", optional(AttributeType::String, "A local file.")),
-                    ("secret_name", optional(AttributeType::String, "The name of a Secret that holds it.")),
+                    (
+                        "file",
+                        optional(
+                            AttributeType::String,
+                            "A local file. With `boot_operator` a Secret is made of it that goes with the maintenance; its content \
+                             is in no plan, state or record.",
+                        ),
+                    ),
+                    (
+                        "secret_name",
+                        optional(
+                            AttributeType::String,
+                            "The name of a Secret with the key `ignition`, in the namespace of the provider's `metal_operator`.",
+                        ),
+                    ),
                 ]),
-                "An ignition file for the booted system. The `redfish` backend has no way to hand one over and refuses \
-                 it at plan.",
+                "An ignition file for the booted system, with `boot_operator`. Redfish has no way to hand one over, so that \
+                 the other methods refuse it.",
             ),
         ),
         (
@@ -123,26 +177,47 @@ impl BootModel {
     pub(super) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
-        let image = web_url(diags, &self.image, path("image"));
+        let operated = method == Some(BootMethod::BootOperator);
+        let image = if operated {
+            not_empty(diags, &self.image, path("image"));
+            given(&self.image).map(str::to_owned)
+        } else {
+            web_url(diags, &self.image, path("image"))
+        };
         let digest = self.check_digest(diags, path("image_sha256"));
-        if let Value::Value(_) = self.ignition {
+        let ignition = match &self.ignition {
+            Value::Value(_) if method.is_some() && !operated => {
+                bad(
+                    diags,
+                    path("ignition"),
+                    "Ignition cannot be handed over",
+                    "Only method = \"boot_operator\" gives a server an ignition file; Redfish knows no way to. Build it into the \
+                     image, or name it on the image's kernel command line.",
+                );
+                None
+            }
+            Value::Value(ignition) => ignition.check(diags, &path("ignition")).map(|(ignition, _)| ignition),
+            _ => None,
+        };
+        if operated && self.image_sha256 != Value::Null {
             bad(
                 diags,
-                path("ignition"),
-                "Ignition cannot be handed over",
-                "The redfish backend knows no way to give a server an ignition file. Build it into the image, or name it \
-                 on the image's kernel command line.",
+                path("image_sha256"),
+                "Not with boot_operator",
+                "Name the image by its digest instead: name@sha256:….",
             );
         }
         let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
         let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
         match method {
-            Some(BootMethod::Http | BootMethod::VirtualMedia) if self.image.is_null() => bad(
-                diags,
-                path("image"),
-                "An image is needed",
-                format!("Method {:?} boots an image: say which.", given(&self.method).unwrap_or_default()),
-            ),
+            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::BootOperator) if self.image.is_null() => {
+                bad(
+                    diags,
+                    path("image"),
+                    "An image is needed",
+                    format!("Method {:?} boots an image: say which.", given(&self.method).unwrap_or_default()),
+                );
+            }
             Some(BootMethod::Pxe | BootMethod::Disk) if !self.image.is_null() => bad(
                 diags,
                 path("image"),
@@ -161,7 +236,17 @@ impl BootModel {
             Value::Value(once) => once,
             _ => true,
         };
-        Some(BootSpec { method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+        Some(BootSpec { ignition, method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+    }
+
+    /// Gives the content that the configuration has to the backend: a record only names it.
+    pub(super) fn hand_over(&self, engine: &Engine) {
+        if let Value::Value(ignition) = &self.ignition
+            && let Some((Ignition::Content(sha256), Some(content))) =
+                ignition.check(&mut Diagnostics::default(), &AttributePath::root())
+        {
+            engine.backend().keep(sha256, content);
+        }
     }
 
     fn check_digest(&self, diags: &mut Diagnostics, path: AttributePath) -> Option<String> {

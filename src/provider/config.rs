@@ -17,6 +17,7 @@ use crate::{
 };
 
 use super::{
+    metal_operator::{MetalOperatorModel, metal_operator_attributes},
     schema::{attributes, object, optional, schema, secret},
     values::{Text, Texts, bad, duration, given, not_empty, texts},
     window::{WindowModel, windows_attribute},
@@ -71,7 +72,7 @@ pub struct ProviderModel {
     power_timeout: Text,
     image_ca_certificate_file: Text,
     redfish: Value<RedfishModel>,
-    metal_operator: Value<LaterModel>,
+    metal_operator: Value<MetalOperatorModel>,
     metal3: Value<LaterModel>,
     ironic: Value<LaterModel>,
     cluster_api: Value<LaterModel>,
@@ -191,7 +192,13 @@ pub(super) fn provider_schema() -> Schema {
                     "BMCs that speak Redfish. Exactly one backend per provider configuration; use aliases for more.",
                 ),
             ),
-            ("metal_operator", later("IronCore metal-operator")),
+            (
+                "metal_operator",
+                optional(
+                    metal_operator_attributes(),
+                    "Servers that IronCore's metal-operator manages in a Kubernetes cluster. What the cluster has is discovered; see the guide about metal-operator. Exactly one backend per provider configuration.",
+                ),
+            ),
             ("metal3", later("Metal3")),
             ("ironic", later("OpenStack Ironic")),
             ("cluster_api", later("Cluster API")),
@@ -221,7 +228,13 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(windows) => windows.values().any(WindowModel::has_unknown),
         };
+        let metal_operator = match &self.metal_operator {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(operator) => operator.has_unknown(),
+        };
         redfish
+            || metal_operator
             || windows
             || self.history_days.is_unknown()
             || self.always_perform_maintenance.is_unknown()
@@ -247,8 +260,9 @@ impl ProviderModel {
                 format!("{} are given; use one provider configuration with an alias for each.", named.join(" and ")),
             );
         }
-        if let Some(name) = named.iter().find(|name| **name != "redfish") {
-            bad(diags, path(name), "This backend is not available yet", "This version speaks Redfish only.");
+        if let Some(name) = named.iter().find(|name| !matches!(**name, "redfish" | "metal_operator")) {
+            let detail = "This version has the backends redfish and metal_operator.";
+            bad(diags, path(name), "This backend is not available yet", detail);
         }
         for (name, value) in [("coordination_url", &self.coordination_url), ("owner", &self.owner), ("run", &self.run)]
         {
@@ -279,6 +293,10 @@ impl ProviderModel {
             Value::Value(redfish) => Some(redfish.check(diags)),
             _ => None,
         };
+        let metal_operator = match &self.metal_operator {
+            Value::Value(operator) => Some(operator.check(diags)),
+            _ => None,
+        };
         if !diags.errors.is_empty() {
             return None;
         }
@@ -294,6 +312,7 @@ impl ProviderModel {
             power_timeout: power,
             image_ca_certificate_file: given(&self.image_ca_certificate_file).map(str::to_owned),
             redfish,
+            metal_operator,
         })
     }
 }
@@ -370,7 +389,7 @@ impl ServerModel {
     }
 }
 
-fn flag(value: ValueBool) -> Option<bool> {
+pub(super) fn flag(value: ValueBool) -> Option<bool> {
     match value {
         Value::Value(flag) => Some(flag),
         _ => None,

@@ -105,6 +105,16 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
         ),
         BackendError::Rejected { .. } => (format!("The BMC of {server} refused a request"), "", AttributePath::root()),
         BackendError::Unsupported { .. } => (format!("{server} cannot do what is asked"), "", AttributePath::root()),
+        BackendError::Missing { .. } => {
+            (format!("Something that {server} needs is missing"), "", AttributePath::root())
+        }
+        BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
+        BackendError::Invalid { attribute, .. } => {
+            let mut steps = attribute.unwrap_or_default().split('.').filter(|step| !step.is_empty());
+            let path = steps.next().map_or_else(AttributePath::root, AttributePath::new);
+            let path = steps.fold(path, AttributePath::attribute);
+            (format!("What is asked of {server} was refused"), "", path)
+        }
         BackendError::Protocol { .. } => (
             format!("The BMC of {server} answered something else than Redfish"),
             "Check that the endpoint is the BMC's own address.",

@@ -201,7 +201,13 @@ pub(super) fn maintenance_schema() -> Schema {
         ),
     ]);
     let mut boot = attributes(boot::attributes());
-    boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
+    boot.insert(
+        "method".to_owned(),
+        required(
+            String,
+            "`http`, `pxe`, `virtual_media`, `disk`, or, where metal-operator drives the server, `boot_operator`.",
+        ),
+    );
     all.insert(
         "boot_configuration".to_owned(),
         optional(
@@ -317,6 +323,13 @@ impl MaintenanceModel {
             triggers: texts(&self.triggers),
             ..Spec::new(Kind::Maintenance, given(&self.server)?)
         })
+    }
+
+    /// See [`BootModel::hand_over`].
+    pub(super) fn hand_over(&self, engine: &Engine) {
+        if let Value::Value(boot) = &self.boot_configuration {
+            boot.hand_over(engine);
+        }
     }
 
     fn check_completion(&self, diags: &mut Diagnostics) -> Option<CompleteWhen> {

@@ -80,6 +80,13 @@ pub(super) fn conclude(
             );
             None
         }
+        Finish::Refused(why) => {
+            error(
+                format!("{server} cannot be taken"),
+                format!("{why}\nNothing was done to the server and nothing is left in the state."),
+            );
+            None
+        }
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => {
             error(
                 format!("{server} was not available in time"),
@@ -248,6 +255,15 @@ pub(super) async fn refresh(
     let wanted = record.spec.server_power;
     let ends_by_power = matches!(record.spec.complete_when, Some(CompleteWhen::PowerState(_)));
     let seen = engine.seen(&server, held).await;
+    if let Some(why) = &seen.taken_away {
+        warn(
+            "A server was taken away by its own maintenance system",
+            format!(
+                "{server}: {why}. It is not held for us any more, and nothing more is done to it. Destroy or replace the resource: \
+                 that takes back what is left of our request and leaves the server alone."
+            ),
+        );
+    }
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted
@@ -283,7 +299,19 @@ fn ended(record: &Maintenance) -> String {
 pub(super) fn released(diags: &mut Diagnostics, server: &str, driven: &Driven) -> Option<()> {
     let record = &driven.record;
     let (summary, detail) = match &driven.finish {
-        Finish::Over | Finish::Withdrawn | Finish::Reached => return Some(()),
+        Finish::Over | Finish::Withdrawn | Finish::Reached => {
+            if let Some(why) = record.native.as_ref().and_then(|native| native.lost.as_ref()) {
+                diags.add_warning(diagnostic(
+                    "A server was taken away by its own maintenance system",
+                    format!(
+                        "{server}: {why}. Our request there is gone too; power and boot were left as they are, because the server is \
+                         not ours to change."
+                    ),
+                    AttributePath::root(),
+                ));
+            }
+            return Some(());
+        }
         Finish::Lost => {
             diags.add_warning(diagnostic(
                 "A hold was released by somebody else",
@@ -292,7 +320,9 @@ pub(super) fn released(diags: &mut Diagnostics, server: &str, driven: &Driven) -
             ));
             return Some(());
         }
-        Finish::Stuck(cause) => (format!("{server} could not be given back"), stuck(record, cause)),
+        Finish::Stuck(cause) | Finish::Refused(cause) => {
+            (format!("{server} could not be given back"), stuck(record, cause))
+        }
         Finish::TimedOut(reason) => (
             format!("{server} could not be given back in time"),
             format!("{} is {reason}. The server stays held. Destroy again, or raise timeouts.delete.", record.id),

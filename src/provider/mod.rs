@@ -16,6 +16,7 @@ mod function_next_window;
 mod function_window;
 mod maintenance_model;
 mod maintenance_outcome;
+mod metal_operator;
 mod operation_model;
 mod private;
 mod prospect;

@@ -76,6 +76,10 @@ fn conclude(
             );
             None
         }
+        Finish::Refused(why) => {
+            error(format!("{server} cannot be taken"), format!("{why}\nNothing was done to the server."));
+            None
+        }
         Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
             error(
                 format!("The boot configuration of {server} was not done in time"),

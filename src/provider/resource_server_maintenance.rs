@@ -154,6 +154,7 @@ impl Resource for ServerMaintenance {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
+        model.hand_over(&engine);
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
@@ -182,6 +183,7 @@ impl Resource for ServerMaintenance {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
+        model.hand_over(&engine);
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {

@@ -101,6 +101,10 @@ fn conclude(
             );
             None
         }
+        Finish::Refused(why) => {
+            error(format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."));
+            None
+        }
         Finish::TimedOut(reason) | Finish::Stuck(reason) => {
             error(
                 format!("{server} was not available in time"),

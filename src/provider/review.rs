@@ -5,7 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    backend::IdentityKind,
+    backend::{BackendError, IdentityKind},
     engine::Engine,
     maintenance::{
         ids::{LockKey, MaintenanceId, Uid},
@@ -131,9 +131,9 @@ async fn server(
     };
     let capabilities = match machine.capabilities().await {
         Ok(capabilities) => capabilities,
-        Err(error) if error.is_transient() => {
+        Err(error) if error.is_transient() || unchecked(&error) => {
             diags.add_warning(diagnostic(
-                "BMC did not answer",
+                if unchecked(&error) { "A server could not be looked at" } else { "BMC did not answer" },
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));
@@ -173,6 +173,11 @@ async fn server(
     Some(Seen { view: machine.observe().await.ok(), key })
 }
 
+/// What keeps a plan from looking, and may be mended before it is applied.
+fn unchecked(error: &BackendError) -> bool {
+    matches!(error, BackendError::Missing { .. } | BackendError::Denied { .. })
+}
+
 async fn effects(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -204,5 +209,10 @@ async fn effects(
     } else {
         "Servers will be switched or booted"
     };
-    diags.add_warning(diagnostic(summary, prospect.lines().join("\n"), AttributePath::root()));
+    let mut lines = prospect.lines();
+    match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
+        Ok(more) => lines.extend(more),
+        Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
+    }
+    diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
 }

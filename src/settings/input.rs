@@ -1,6 +1,6 @@
 //! What was written, and what it means once the environment and files are read.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -8,7 +8,12 @@ use crate::backend::redfish::{
     Authentication, InventoryServer, RedfishSettings, ServerSettings, Trust, parse_fingerprint, parse_inventory,
 };
 
-use crate::maintenance::window::WindowSpec;
+use crate::{
+    backend::metal_operator::MetalOperatorSettings,
+    clock::Clock,
+    kubernetes::{Cluster, ClusterSettings},
+    maintenance::window::WindowSpec,
+};
 
 use super::{Environment, SettingsError};
 
@@ -37,6 +42,70 @@ pub struct Input {
     pub image_ca_certificate_file: Option<String>,
     /// BMCs that speak Redfish.
     pub redfish: Option<RedfishInput>,
+    /// Servers that metal-operator manages.
+    pub metal_operator: Option<MetalOperatorInput>,
+}
+
+/// The metal-operator backend, as it was written.
+#[derive(Clone, Debug, Default)]
+pub struct MetalOperatorInput {
+    /// A kubeconfig file.
+    pub kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub context: Option<String>,
+    /// The API server's address, instead of a kubeconfig.
+    pub host: Option<String>,
+    /// With `host`: a file with a bearer token.
+    pub token_file: Option<String>,
+    /// With `host`: the authority that signed the API server's certificate.
+    pub ca_certificate_file: Option<String>,
+    /// The namespace of our own objects.
+    pub namespace: Option<String>,
+    /// Time limit of one request to the API server.
+    pub request_timeout: Option<Duration>,
+    /// The authority that signed the BMCs' certificates.
+    pub bmc_ca_certificate_file: Option<String>,
+    /// Trust any certificate of any BMC.
+    pub bmc_insecure: Option<bool>,
+}
+
+/// What the metal-operator backend was told, with all files read.
+pub(super) fn metal_operator_settings(
+    input: MetalOperatorInput,
+    env: &Environment,
+    clock: &Arc<dyn Clock>,
+) -> Result<MetalOperatorSettings, SettingsError> {
+    let at = |name: &str| vec!["metal_operator".to_owned(), name.to_owned()];
+    let wrong = |name: &str, problem: &str| SettingsError::Value { attribute: at(name), problem: problem.to_owned() };
+    if input.host.is_some() && (input.kubeconfig.is_some() || input.context.is_some()) {
+        return Err(wrong("host", "host is instead of a kubeconfig: leave out kubeconfig and context, or host"));
+    }
+    if input.host.is_none() {
+        for (name, given) in
+            [("token_file", input.token_file.is_some()), ("ca_certificate_file", input.ca_certificate_file.is_some())]
+        {
+            if given {
+                return Err(wrong(name, "it belongs to host; a kubeconfig names its own"));
+            }
+        }
+    }
+    let trust =
+        trust(input.bmc_insecure, None, input.bmc_ca_certificate_file.as_deref(), &at("bmc_ca_certificate_file"))?;
+    let path = |text: Option<String>| text.map(PathBuf::from);
+    let cluster = ClusterSettings {
+        kubeconfig: path(input.kubeconfig.or_else(|| env.get("METAL_KUBECONFIG").map(str::to_owned))),
+        context: input.context.or_else(|| env.get("METAL_KUBE_CONTEXT").map(str::to_owned)),
+        host: input.host,
+        token_file: path(input.token_file),
+        ca_certificate_file: path(input.ca_certificate_file),
+        request_timeout: input.request_timeout,
+    };
+    let namespace = input.namespace.or_else(|| env.get("METAL_KUBE_NAMESPACE").map(str::to_owned));
+    Ok(MetalOperatorSettings {
+        cluster: Cluster::new(cluster, Arc::clone(clock)),
+        namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+        trust,
+    })
 }
 
 /// The Redfish backend, as it was written.

@@ -11,7 +11,7 @@ mod store;
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::redfish::RedfishBackend,
+    backend::{Backend, metal_operator::MetalOperatorBackend, redfish::RedfishBackend},
     clock::{Clock, SystemClock},
     engine::{Engine, Parts, Tuning},
     maintenance::power::Limits,
@@ -20,7 +20,7 @@ use crate::{
 
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{Input, RedfishInput, ServerInput};
+pub use input::{Input, MetalOperatorInput, RedfishInput, ServerInput};
 pub use store::open_store;
 
 /// The owner of maintenances when none is given.
@@ -55,21 +55,13 @@ pub struct Built {
 pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut warnings = Vec::new();
-    let redfish = input::redfish_settings(input.redfish.unwrap_or_default(), env)?;
-    if redfish.request_timeout > LONGEST_REQUEST {
-        return Err(SettingsError::Value {
-            attribute: vec!["redfish".to_owned(), "request_timeout".to_owned()],
-            problem: "a request may take at most 15s: longer ones could outlive the right to make them".to_owned(),
-        });
-    }
+    let backend = backend(input.redfish, input.metal_operator, env, &clock)?;
     let mut probe = ProbeSettings::default();
     if let Some(path) = &input.image_ca_certificate_file {
         probe.ca_certificate_pem = Some(input::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
-    let backend = RedfishBackend::new(redfish, &clock)
-        .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
     let (store, embedded) = store::open_store(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
     if embedded && ci_job(env).is_some() {
         warnings.push(Warning {
@@ -99,7 +91,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     let owner = input.owner.or_else(|| env.get("METAL_OWNER").map(str::to_owned));
     let engine = Engine::new(Parts {
         store,
-        backend: Arc::new(backend),
+        backend,
         probe: Arc::new(probe),
         clock,
         runner: runner(env, input.run),
@@ -109,4 +101,30 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         tuning,
     });
     Ok(Built { engine, warnings })
+}
+
+/// How servers are reached.
+fn backend(
+    redfish: Option<RedfishInput>,
+    metal_operator: Option<MetalOperatorInput>,
+    env: &Environment,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Backend>, SettingsError> {
+    let in_time = |name: &str, limit: Option<Duration>| match limit.filter(|limit| *limit > LONGEST_REQUEST) {
+        None => Ok(()),
+        Some(_) => Err(SettingsError::Value {
+            attribute: vec![name.to_owned(), "request_timeout".to_owned()],
+            problem: "a request may take at most 15s: longer ones could outlive the right to make them".to_owned(),
+        }),
+    };
+    if let Some(input) = metal_operator {
+        in_time("metal_operator", input.request_timeout)?;
+        let settings = input::metal_operator_settings(input, env, clock)?;
+        return Ok(Arc::new(MetalOperatorBackend::new(settings, clock)));
+    }
+    let settings = input::redfish_settings(redfish.unwrap_or_default(), env)?;
+    in_time("redfish", Some(settings.request_timeout))?;
+    let backend = RedfishBackend::new(settings, clock)
+        .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
+    Ok(Arc::new(backend))
 }

@@ -29,6 +29,7 @@ mod metal_maintenance_approval;
 mod metal_maintenance_preview;
 mod metal_maintenance_queue;
 mod metal_maintenance_window;
+mod metal_operator;
 mod metal_server;
 mod metal_server_boot_configuration;
 mod metal_server_claim;

@@ -34,7 +34,7 @@ use checker::{Course, Rule, judge};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a process that the hammer starts"]
 async fn a_worker() {
-    worker::work().await;
+    Box::pin(worker::work()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

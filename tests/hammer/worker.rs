@@ -101,6 +101,7 @@ impl Order {
     /// What is asked: by turns everything that changes power and boot, the power alone, the boot alone.
     fn spec(&self) -> Spec {
         let boot = BootSpec {
+            ignition: None,
             method: BootMethod::Pxe,
             image: None,
             image_sha256: None,

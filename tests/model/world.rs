@@ -184,6 +184,7 @@ impl World {
         };
         let hold_place_for = Duration::try_from(HOLD_PLACE).unwrap();
         Request {
+            native: None,
             uid: uid(subject),
             spec: Spec { kind, parent, hold_place_for, ..records::spec() },
             runner: self.runner(actor),

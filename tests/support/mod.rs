@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod etcd;
+pub mod ironcore;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
 pub mod postgres;

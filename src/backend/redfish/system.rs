@@ -70,6 +70,7 @@ pub(super) fn settings_path(system: &Value) -> Option<&str> {
 pub(super) fn boot_override(object: &Value) -> BootOverride {
     let boot = &object["Boot"];
     BootOverride {
+        ignition: None,
         enabled: text(&boot["BootSourceOverrideEnabled"]),
         target: text(&boot["BootSourceOverrideTarget"]),
         mode: text(&boot["BootSourceOverrideMode"]),

@@ -74,6 +74,7 @@ impl FakeMachine {
             let mut inside = machine.inside.lock().unwrap();
             inside.power = Some(PowerState::On);
             inside.boot = BootOverride {
+                ignition: None,
                 enabled: Some("Disabled".into()),
                 target: Some("None".into()),
                 mode: Some("UEFI".into()),
@@ -354,6 +355,7 @@ fn boots_rescue() -> Spec {
     Spec {
         server_power: Some(PowerTarget::On),
         boot: Some(BootSpec {
+            ignition: None,
             method: BootMethod::VirtualMedia,
             image: Some(IMAGE.into()),
             image_sha256: None,

@@ -1,0 +1,67 @@
+//! ServerClaims: who owns a server, and whether the owner has said yes.
+//!
+//! Only the presence of a key counts (all versions); the value is never read by the operators, so we write `true` and take
+//! the key away to withdraw.
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::backend::BackendError;
+
+use super::{
+    discovery::{Found, Words},
+    fleet::Fleet,
+    objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, resource},
+    request::command,
+};
+
+/// An owner's answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Approval {
+    NotNeeded,
+    Given,
+    /// What to wait for, for people.
+    Missing(String),
+}
+
+/// Whether a claim's owner has approved, in the form that this version reads.
+pub(super) fn is_approved(found: &Found, claim: &DynamicObject) -> bool {
+    match found.words {
+        Words::Labels => label(claim, APPROVED).is_some(),
+        // v0.1 and v0.2 read the annotation only, v0.3 and v0.4 also a label of that key, v0.5 also the newer key.
+        Words::Annotations => annotation(claim, APPROVAL).is_some() || label(claim, APPROVAL).is_some(),
+    }
+}
+
+/// An owner's answer about a claim by `namespace/name`.
+pub(super) async fn approval(fleet: &Fleet, found: &Found, claim: &str) -> Result<Approval, BackendError> {
+    let Some(object) = fleet.claim(claim, false).await? else {
+        return Ok(Approval::Missing(format!("ServerClaim {claim}, to which the Server is bound and which is gone")));
+    };
+    if is_approved(found, &object) {
+        return Ok(Approval::Given);
+    }
+    Ok(Approval::Missing(format!("approval on ServerClaim {claim}: {}", command(found, claim))))
+}
+
+/// Whether a claim still has what a maintenance writes on it.
+pub(super) async fn has_marks(fleet: &Fleet, claim: &str) -> Result<bool, BackendError> {
+    Ok(fleet.claim(claim, true).await?.is_some_and(|claim| {
+        [NEEDED, APPROVED, APPROVAL].iter().any(|key| label(&claim, key).is_some() || annotation(&claim, key).is_some())
+    }))
+}
+
+/// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more. The operators do that
+/// only for a request that was granted.
+pub(super) async fn remove_marks(fleet: &Fleet, claim: &str) -> Result<(), BackendError> {
+    let Some(object) = fleet.claim(claim, true).await? else { return Ok(()) };
+    let gone = |present: &dyn Fn(&str) -> bool| -> Value {
+        let keys = [NEEDED, APPROVED, APPROVAL].into_iter().filter(|key| present(key));
+        keys.map(|key| (key.to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>().into()
+    };
+    let change = json!({ "metadata": {
+        "labels": gone(&|key| label(&object, key).is_some()),
+        "annotations": gone(&|key| annotation(&object, key).is_some()),
+    } });
+    fleet.patch(&resource(METAL, "ServerClaim"), &object, change).await
+}

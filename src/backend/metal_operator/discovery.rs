@@ -1,0 +1,220 @@
+//! What a cluster has: kinds and fields differ from version to version, so nothing is assumed.
+//!
+//! Read from the API's discovery document and from its OpenAPI v3 schemas, both of which every authenticated user may
+//! read. Facts by version: metal-operator v0.1.0 to v0.7.0 and its main branch of August 2026.
+
+use serde_json::Value;
+
+use crate::kubernetes::{Cluster, ClusterError, Request};
+
+use super::objects::{MAINTENANCE, METAL, VERSION};
+
+/// How a server is taken out of service in this cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// `ServerMaintenance` of `metal.ironcore.dev` (v0.1 to v0.7): it carries power and boot configuration.
+    Legacy,
+    /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`: it only holds; power and boot are Redfish.
+    Maintenance,
+    /// No `ServerMaintenance` at all: the server is parked; power and boot are Redfish.
+    Park,
+}
+
+/// How an owner's word is written on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Words {
+    /// As annotations (read so by v0.1 to v0.5).
+    Annotations,
+    /// As labels (v0.6 and later).
+    Labels,
+}
+
+/// What this cluster has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) way: Way,
+    pub(super) words: Words,
+    /// Whether a `ServerMaintenance` has a priority (v0.4 and later).
+    pub(super) priority: bool,
+    /// Whether a server can be kept from new claims (v0.7 and later).
+    pub(super) unclaimable: bool,
+    /// What a reviewer should know about the combination.
+    pub(super) warning: Option<&'static str>,
+}
+
+impl Found {
+    /// The group of the `ServerMaintenance` that is used.
+    pub(super) fn group(&self) -> Option<&'static str> {
+        match self.way {
+            Way::Legacy => Some(METAL),
+            Way::Maintenance => Some(MAINTENANCE),
+            Way::Park => None,
+        }
+    }
+
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        match self.way {
+            Way::Legacy if self.unclaimable => {
+                "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)".to_owned()
+            }
+            Way::Legacy if self.words == Words::Labels => {
+                "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)".to_owned()
+            }
+            Way::Legacy if self.priority => {
+                "ServerMaintenance of metal.ironcore.dev (metal-operator v0.4 or v0.5)".to_owned()
+            }
+            Way::Legacy => "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)".to_owned(),
+            Way::Maintenance => "ServerMaintenance of maintenance.metal.ironcore.dev".to_owned(),
+            Way::Park => "parking (this cluster has no ServerMaintenance)".to_owned(),
+        }
+    }
+}
+
+/// What one group serves.
+#[derive(Debug, Default)]
+struct Group {
+    kinds: Vec<String>,
+    schemas: Value,
+}
+
+impl Group {
+    fn has(&self, kind: &str) -> bool {
+        self.kinds.iter().any(|known| known == kind)
+    }
+
+    /// Whether the `spec` of a kind has a field.
+    fn field(&self, kind: &str, field: &str) -> bool {
+        let of_kind = |schema: &&Value| {
+            let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
+            kinds.is_some_and(|kinds| kinds.iter().any(|it| it.get("kind").and_then(Value::as_str) == Some(kind)))
+        };
+        let schemas = self.schemas.pointer("/components/schemas").and_then(Value::as_object);
+        schemas
+            .and_then(|schemas| schemas.values().find(of_kind))
+            .and_then(|schema| schema.pointer("/properties/spec/properties"))
+            .is_some_and(|fields| fields.get(field).is_some())
+    }
+}
+
+/// Looks at a cluster. `Ok(Err(what))`: it has no metal-operator that could be used, and what is missing.
+pub(super) async fn discover(cluster: &Cluster) -> Result<Result<Found, String>, ClusterError> {
+    let Some(metal) = group(cluster, METAL).await? else {
+        return Ok(Err(format!("it has no {METAL}/{VERSION}: metal-operator's definitions are not installed there")));
+    };
+    let maintenance = group(cluster, MAINTENANCE).await?.unwrap_or_default();
+    Ok(judge(&metal, &maintenance))
+}
+
+fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
+    const KIND: &str = "ServerMaintenance";
+    if !metal.has("Server") {
+        return Err(format!("its {METAL}/{VERSION} has no Server"));
+    }
+    let unclaimable = metal.field("Server", "unclaimable");
+    let by_reference = metal.field("Server", "serverMaintenanceRef");
+    let found = |way, words, priority, warning| Found { way, words, priority, unclaimable, warning };
+    match (metal.has(KIND), maintenance.has(KIND)) {
+        (true, other) => {
+            let words = if metal.field(KIND, "locatorLED") { Words::Labels } else { Words::Annotations };
+            // metal-operator v0.7.0 clears a reference to the other group's object as dangling.
+            let warning = (other && unclaimable).then_some(
+                "The cluster serves ServerMaintenance in both groups. metal-operator v0.7 takes requests of \
+                 maintenance.metal.ironcore.dev for gone; those of metal.ironcore.dev are used.",
+            );
+            Ok(found(Way::Legacy, words, metal.field(KIND, "priority"), warning))
+        }
+        (false, true) if by_reference => Ok(found(Way::Maintenance, Words::Labels, true, None)),
+        (false, other) if unclaimable => {
+            let warning = other.then_some(
+                "The cluster serves ServerMaintenance of maintenance.metal.ironcore.dev, but its Servers have no \
+                 serverMaintenanceRef, so that it holds nothing: servers are parked.",
+            );
+            Ok(found(Way::Park, Words::Labels, false, warning))
+        }
+        (false, _) => {
+            Err(format!("its {METAL}/{VERSION} has neither ServerMaintenance nor a Server that can be parked"))
+        }
+    }
+}
+
+/// One group; `None` when it is not served.
+async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterError> {
+    let version = format!("{group}/{VERSION}");
+    let request =
+        Request { verb: "get", resource: "the API's discovery document", namespace: None, name: Some(&version) };
+    let listed = cluster
+        .call(request, |client| {
+            let version = version.clone();
+            async move { client.list_api_group_resources(&version).await }
+        })
+        .await;
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(ClusterError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let request =
+        Request { verb: "get", resource: "the API's OpenAPI document", namespace: None, name: Some(&version) };
+    let path = format!("/openapi/v3/apis/{version}");
+    let schemas = cluster
+        .call(request, |client| {
+            let path = path.clone();
+            async move {
+                let get = http::Request::get(path).header("accept", "application/json").body(Vec::new());
+                client.request(get.map_err(kube::Error::HttpError)?).await
+            }
+        })
+        .await?;
+    Ok(Some(Group { kinds: listed.resources.into_iter().map(|it| it.kind).collect(), schemas }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn serving(kinds: &[(&str, &[&str])]) -> Group {
+        let schemas = kinds.iter().map(|(kind, fields)| {
+            let fields: serde_json::Map<String, Value> =
+                fields.iter().map(|field| ((*field).to_owned(), json!({}))).collect();
+            let schema = json!({
+                "x-kubernetes-group-version-kind": [{ "kind": kind }],
+                "properties": { "spec": { "properties": fields } },
+            });
+            ((*kind).to_owned(), schema)
+        });
+        let schemas: serde_json::Map<String, Value> = schemas.collect();
+        Group {
+            kinds: kinds.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
+            schemas: json!({ "components": { "schemas": schemas } }),
+        }
+    }
+
+    #[test]
+    fn each_version_is_told_by_what_it_has() {
+        use Way::{Legacy, Maintenance, Park};
+        type Kind = (&'static str, &'static [&'static str]);
+        let old: Kind = ("Server", &["serverMaintenanceRef"]);
+        let seven: Kind = ("Server", &["serverMaintenanceRef", "unclaimable"]);
+        let eight: Kind = ("Server", &["unclaimable"]);
+        let sm = |fields: &'static [&'static str]| -> Kind { ("ServerMaintenance", fields) };
+        let none = Group::default();
+        let other = serving(&[sm(&["priority", "locatorLED"])]);
+        for (metal, maintenance, way, words, priority) in [
+            (serving(&[old, sm(&[])]), &none, Legacy, Words::Annotations, false),
+            (serving(&[old, sm(&["priority"])]), &none, Legacy, Words::Annotations, true),
+            (serving(&[old, sm(&["priority", "locatorLED"])]), &none, Legacy, Words::Labels, true),
+            (serving(&[seven, sm(&["priority", "locatorLED"])]), &other, Legacy, Words::Labels, true),
+            (serving(&[seven]), &other, Maintenance, Words::Labels, true),
+            (serving(&[eight]), &none, Park, Words::Labels, false),
+            (serving(&[eight]), &other, Park, Words::Labels, false),
+        ] {
+            let found = judge(&metal, maintenance).unwrap();
+            assert_eq!((found.way, found.words, found.priority), (way, words, priority));
+        }
+        assert!(judge(&serving(&[("Server", &[])]), &none).unwrap_err().contains("neither"));
+        assert!(judge(&none, &none).unwrap_err().contains("no Server"));
+    }
+}

@@ -1,0 +1,343 @@
+//! The objects of one cluster: one list and one watch for each kind, and the few writes that we make.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::{ApiResource, DynamicObject},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    backend::{BackendError, redfish::Trust},
+    clock::Clock,
+    kubernetes::{Cluster, ClusterError, FieldProblem, Mirror, Request},
+};
+
+use super::{
+    discovery::{Found, discover},
+    objects::{MANAGER, METAL, name, namespace, resource, text},
+};
+
+/// Contents that the configuration gave to this process, by their SHA-256: they are never part of a record.
+#[derive(Debug, Default)]
+pub(super) struct Shelf(Mutex<HashMap<String, SecretString>>);
+
+impl Shelf {
+    /// Keeps a content for as long as the process lives.
+    pub(super) fn put(&self, sha256: String, content: SecretString) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sha256, content);
+    }
+
+    fn get(&self, sha256: &str) -> Option<SecretString> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sha256).cloned()
+    }
+}
+
+/// One cluster and what is known of it.
+pub(super) struct Fleet {
+    pub(super) cluster: Cluster,
+    /// Where our own objects are.
+    pub(super) namespace: String,
+    pub(super) shelf: Shelf,
+    pub(super) trust: Trust,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) servers: Mirror,
+    pub(super) claims: Mirror,
+    pub(super) boots: Mirror,
+    maintenances: OnceCell<Mirror>,
+    found: OnceCell<Found>,
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}
+
+/// A kind as a role names it.
+fn named(resource: &ApiResource) -> String {
+    if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
+}
+
+impl Fleet {
+    pub(super) fn new(cluster: Cluster, namespace: String, trust: Trust, clock: Arc<dyn Clock>) -> Self {
+        let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
+        Self {
+            servers: mirror("Server"),
+            claims: mirror("ServerClaim"),
+            boots: mirror("ServerBootConfiguration"),
+            maintenances: OnceCell::new(),
+            found: OnceCell::new(),
+            cluster,
+            namespace,
+            shelf: Shelf::default(),
+            trust,
+            clock,
+        }
+    }
+
+    /// What the cluster has. Asked once; again after a failure.
+    pub(super) async fn found(&self) -> Result<&Found, BackendError> {
+        self.found
+            .get_or_try_init(|| async {
+                match discover(&self.cluster).await.map_err(error)? {
+                    Ok(found) => Ok(found),
+                    Err(what) => Err(BackendError::Missing { address: self.cluster.address(), what }),
+                }
+            })
+            .await
+    }
+
+    /// All `ServerMaintenance` of the group that is used; `None` where there is none.
+    pub(super) async fn maintenances(&self) -> Result<Option<(&Mirror, ApiResource)>, BackendError> {
+        let Some(group) = self.found().await?.group() else { return Ok(None) };
+        let kind = resource(group, "ServerMaintenance");
+        let mirror =
+            self.maintenances.get_or_init(|| async { Mirror::new(self.cluster.clone(), kind.clone(), None) }).await;
+        Ok(Some((mirror, kind)))
+    }
+
+    pub(super) fn close(&self) {
+        for mirror in [&self.servers, &self.claims, &self.boots] {
+            mirror.close();
+        }
+        if let Some(mirror) = self.maintenances.get() {
+            mirror.close();
+        }
+    }
+
+    /// One object as it is now (`fresh`), or as the watch told last.
+    pub(super) async fn get(
+        &self,
+        mirror: &Mirror,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        fresh: bool,
+    ) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        if !fresh {
+            return mirror.get(namespace, name).await.map_err(error);
+        }
+        let resource = named(kind);
+        let request = Request { verb: "get", resource: &resource, namespace, name: Some(name) };
+        let got = self.cluster.call(request, |client| {
+            let api = api(client, kind, namespace);
+            async move { api.get_opt(name).await }
+        });
+        Ok(got.await.map_err(error)?.map(Arc::new))
+    }
+
+    /// A server. Fresh: not older than this call.
+    pub(super) async fn server(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        self.get(&self.servers, &resource(METAL, "Server"), None, name, fresh).await
+    }
+
+    /// Something that belongs to the whole cluster, as it is now.
+    pub(super) async fn cluster_object(
+        &self,
+        kind: &ApiResource,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
+        let resource = named(kind);
+        let request = Request { verb: "get", resource: &resource, namespace: None, name: Some(name) };
+        let got = self.cluster.call(request, |client| {
+            let api = Api::<DynamicObject>::all_with(client, kind);
+            async move { api.get_opt(name).await }
+        });
+        got.await.map_err(error)
+    }
+
+    /// A claim by `namespace/name`.
+    pub(super) async fn claim(&self, reference: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        let Some((namespace, name)) = reference.split_once('/') else { return Ok(None) };
+        self.get(&self.claims, &resource(METAL, "ServerClaim"), Some(namespace), name, fresh).await
+    }
+
+    /// Changes an object on the condition that it is still the one that was read.
+    pub(super) async fn patch(
+        &self,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        mut change: Value,
+    ) -> Result<(), BackendError> {
+        let resource = named(kind);
+        let (space, name) = (read.metadata.namespace.as_deref(), name(read));
+        if let Some(metadata) = change.as_object_mut().map(|it| it.entry("metadata").or_insert_with(|| json!({}))) {
+            metadata["resourceVersion"] = json!(read.metadata.resource_version);
+            metadata["uid"] = json!(read.metadata.uid);
+        }
+        let request = Request { verb: "patch", resource: &resource, namespace: space, name: Some(name) };
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = self.cluster.call(request, |client| {
+            let (api, params, change) = (api(client, kind, space), params.clone(), Patch::Merge(change.clone()));
+            async move { api.patch(name, &params, &change).await.map(|_: DynamicObject| ()) }
+        });
+        patched.await.map_err(error)
+    }
+
+    /// Makes an object what we want of it (server-side apply): what others say of other fields stays, and what others own is
+    /// not taken from them.
+    pub(super) async fn apply(
+        &self,
+        kind: &ApiResource,
+        namespace: &str,
+        name: &str,
+        wanted: &Value,
+    ) -> Result<DynamicObject, BackendError> {
+        let resource = named(kind);
+        let request = Request { verb: "patch", resource: &resource, namespace: Some(namespace), name: Some(name) };
+        let params = PatchParams::apply(MANAGER).validation_strict();
+        let applied = self.cluster.call(request, |client| {
+            let (api, params) = (api(client, kind, Some(namespace)), params.clone());
+            async move { api.patch(name, &params, &Patch::Apply(wanted)).await }
+        });
+        applied.await.map_err(error)
+    }
+
+    /// Deletes exactly the object that was read. One that is gone is fine.
+    pub(super) async fn delete(&self, kind: &ApiResource, read: &DynamicObject) -> Result<(), BackendError> {
+        let resource = named(kind);
+        let (space, name) = (Some(namespace(read)), name(read));
+        let request = Request { verb: "delete", resource: &resource, namespace: space, name: Some(name) };
+        let only = Preconditions { uid: read.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        let deleted = self.cluster.call(request, |client| {
+            let (api, params) = (api(client, kind, space), params.clone());
+            async move { api.delete(name, &params).await.map(|_| ()) }
+        });
+        match deleted.await {
+            // Another one of that name: ours is gone.
+            Ok(()) | Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => Ok(()),
+            Err(problem) => Err(error(problem)),
+        }
+    }
+
+    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it.
+    pub(super) async fn ignition_secret(
+        &self,
+        secret: &str,
+        sha256: &str,
+        owner: &DynamicObject,
+    ) -> Result<(), BackendError> {
+        let Some(content) = self.shelf.get(sha256) else {
+            return Err(BackendError::Unsupported {
+                address: self.cluster.address(),
+                what: "the ignition's content is not known to this process: apply the configuration that has it"
+                    .to_owned(),
+            });
+        };
+        let owner_kind = owner.types.clone().unwrap_or_default();
+        let wanted = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {
+                "name": secret, "namespace": namespace(owner),
+                "labels": { "app.kubernetes.io/managed-by": MANAGER },
+                "ownerReferences": [{
+                    "apiVersion": owner_kind.api_version, "kind": owner_kind.kind, "name": name(owner),
+                    "uid": owner.metadata.uid,
+                }],
+            },
+            "data": { "ignition": ByteString(content.expose_secret().as_bytes().to_vec()) },
+        });
+        self.apply(&resource("", "Secret"), namespace(owner), secret, &wanted).await.map(drop)
+    }
+
+    /// User name and password of a BMC, from its secret.
+    pub(super) async fn bmc_credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
+        let missing = |what: &str| BackendError::Missing {
+            address: self.cluster.address(),
+            what: format!("BMCSecret {secret} {what}"),
+        };
+        let got = self.cluster_object(&resource(METAL, "BMCSecret"), secret).await?;
+        let got = got.ok_or_else(|| missing("is not there"))?;
+        // Its data is encoded as that of a Secret.
+        let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
+            .map_err(|_| missing("holds data that is not base64"))?;
+        let part = |key: &str| {
+            let bytes = data.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
+            let bytes = bytes.ok_or_else(|| missing(&format!("has no {key}")))?;
+            String::from_utf8(bytes).map_err(|_| missing(&format!("has a {key} that is no text")))
+        };
+        Ok((part("username")?, SecretString::from(part("password")?)))
+    }
+
+    /// Every `ServerMaintenance` for a server, as the watch told last.
+    pub(super) async fn maintenances_of(&self, server: &str) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
+        let Some((mirror, _)) = self.maintenances().await? else { return Ok(Vec::new()) };
+        let mut all = mirror.all().await.map_err(error)?;
+        all.retain(|object| text(object, "/spec/serverRef/name") == Some(server));
+        Ok(all)
+    }
+}
+
+fn api(client: kube::Client, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, kind),
+        None => Api::all_with(client, kind),
+    }
+}
+
+/// A cluster's error as a machine's.
+pub(super) fn error(problem: ClusterError) -> BackendError {
+    let message = problem.to_string();
+    match problem {
+        ClusterError::Unreachable { address, cause } => BackendError::Unreachable { address, cause },
+        ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
+        ClusterError::Forbidden { .. } | ClusterError::Unauthorized { .. } => BackendError::Denied { message },
+        ClusterError::Invalid { address, request, message, fields } => {
+            let attribute = fields.iter().find_map(attribute);
+            let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();
+            let message = if said.is_empty() { message } else { said.join("; ") };
+            BackendError::Invalid { address, request, message, attribute }
+        }
+        ClusterError::Conflict { address, request, message } => {
+            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+        }
+        ClusterError::Busy { address, request, message, retry_after } => {
+            BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
+        }
+        ClusterError::Expired { address, request, message } => {
+            BackendError::Rejected { address, request, status: 410, message, retry_after: None, transient: true }
+        }
+        ClusterError::Rejected { address, request, code, message } => {
+            let transient = code >= 500;
+            BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
+        }
+        ClusterError::AlreadyExists { address, request } => {
+            let message = "it exists already".to_owned();
+            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+        }
+        ClusterError::NotFound { address, request } => {
+            BackendError::Missing { address, what: format!("{request}: not found") }
+        }
+        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause },
+        ClusterError::Protocol { address, request, what } => {
+            BackendError::Protocol { address, what: format!("{request}: {what}") }
+        }
+    }
+}
+
+/// The attribute of a maintenance that a field of an object was made from.
+fn attribute(problem: &FieldProblem) -> Option<&'static str> {
+    let field = problem.field.as_str();
+    [
+        ("spec.serverBootConfigurationTemplate.spec.image", "boot_configuration.image"),
+        ("spec.serverBootConfigurationTemplate.spec.ignitionSecretRef", "boot_configuration.ignition"),
+        ("spec.serverBootConfigurationTemplate", "boot_configuration"),
+        ("spec.serverPower", "server_power"),
+        ("spec.priority", "priority"),
+        ("spec.policy", "policy"),
+        ("spec.serverRef", "server"),
+    ]
+    .into_iter()
+    .find_map(|(prefix, attribute)| field.starts_with(prefix).then_some(attribute))
+}

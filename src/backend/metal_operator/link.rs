@@ -1,0 +1,80 @@
+//! The BMC of a Server, as the cluster knows it: for a server that nobody but us drives now.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+
+use crate::backend::{
+    Backend, BackendError, Machine,
+    redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings},
+};
+
+use super::{
+    fleet::Fleet,
+    objects::{METAL, resource, text},
+};
+
+/// The machine behind a Server, over Redfish with the BMC's own credentials.
+pub(super) async fn machine(
+    fleet: &Fleet,
+    server: &DynamicObject,
+    name: &str,
+) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
+    let (address, protocol, secret) = access(fleet, server, name).await?;
+    let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
+    let kind = protocol.pointer("/name").and_then(Value::as_str).unwrap_or_default();
+    if !kind.starts_with("Redfish") {
+        return Err(unsupported(format!("the BMC of Server {name} speaks {kind:?}, which this provider does not")));
+    }
+    let scheme = protocol.pointer("/scheme").and_then(Value::as_str).filter(|it| !it.is_empty()).unwrap_or("https");
+    let port = protocol.pointer("/port").and_then(Value::as_i64).filter(|port| *port > 0);
+    let host = if address.contains(':') && !address.starts_with('[') { format!("[{address}]") } else { address };
+    let text_url = match port {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    };
+    let endpoint = url::Url::parse(&text_url)
+        .map_err(|_| unsupported(format!("the BMC of Server {name} has no usable address")))?;
+    let (username, password) = fleet.bmc_credentials(&secret).await?;
+    let settings = ServerSettings {
+        endpoint,
+        system_id: system(server),
+        lock_key: None,
+        labels: BTreeMap::new(),
+        username,
+        password,
+        trust: fleet.trust.clone(),
+    };
+    let settings = RedfishSettings {
+        servers: BTreeMap::from([(name.to_owned(), settings)]),
+        authentication: Authentication::Session,
+        ..RedfishSettings::default()
+    };
+    let backend = RedfishBackend::new(settings, &fleet.clock).map_err(unsupported)?;
+    Ok((backend.machine(name)?, backend))
+}
+
+/// Which system behind its BMC a Server is; `None`: the only one.
+fn system(server: &DynamicObject) -> Option<String> {
+    text(server, "/spec/systemURI").map(str::to_owned)
+}
+
+/// Address, protocol and secret: of the BMC that the Server names, or as the Server itself says.
+async fn access(fleet: &Fleet, server: &DynamicObject, name: &str) -> Result<(String, Value, String), BackendError> {
+    let missing = |what: String| BackendError::Missing { address: fleet.cluster.address(), what };
+    if let Some(inline) = server.data.pointer("/spec/bmc").filter(|inline| inline.is_object()) {
+        let part = |pointer: &str| inline.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let protocol = inline.get("protocol").cloned().unwrap_or_default();
+        return Ok((part("/address"), protocol, part("/bmcSecretRef/name")));
+    }
+    let bmc_name = text(server, "/spec/bmcRef/name").ok_or_else(|| missing(format!("Server {name} names no BMC")))?;
+    let kind = resource(METAL, "BMC");
+    let bmc = fleet.cluster_object(&kind, bmc_name).await?;
+    let bmc = bmc.ok_or_else(|| missing(format!("BMC {bmc_name} of Server {name} is not there")))?;
+    let address =
+        text(&bmc, "/spec/hostname").or_else(|| text(&bmc, "/spec/access/ip")).or_else(|| text(&bmc, "/status/ip"));
+    let address = address.ok_or_else(|| missing(format!("BMC {bmc_name} has no address")))?.to_owned();
+    let secret = text(&bmc, "/spec/bmcSecretRef/name").unwrap_or_default().to_owned();
+    Ok((address, bmc.data.pointer("/spec/protocol").cloned().unwrap_or_default(), secret))
+}

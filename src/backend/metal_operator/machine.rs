@@ -1,0 +1,274 @@
+//! One Server: as it is beside others, and as a granted maintenance may change it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    backend::{
+        Backend as _, BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, NativeMaintenance,
+        PowerControl, redfish::RedfishBackend,
+    },
+    maintenance::{
+        machine::{
+            BootOverride, Capabilities, Ignition, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
+        },
+        native::NativeWish,
+    },
+};
+
+use super::{
+    discovery::Way,
+    fleet::Fleet,
+    link,
+    objects::{OUR_BOOT, annotation, text},
+    operation,
+    request::{Request, Template, ignition_secret},
+};
+
+/// A Redfish machine and what keeps its session.
+type Link = (Arc<dyn Machine>, RedfishBackend);
+
+/// One Server of a cluster.
+#[derive(Debug)]
+pub(super) struct OperatorMachine {
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) name: String,
+    /// The maintenance under which it is changed; `None`: beside whatever goes on.
+    pub(super) held: Option<NativeWish>,
+    /// Whether what it shows must not be older than the question.
+    pub(super) fresh: bool,
+    /// Its BMC, once it was asked.
+    pub(super) link: Arc<OnceCell<Link>>,
+}
+
+impl OperatorMachine {
+    pub(super) async fn server(&self, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
+        self.fleet.server(&self.name, fresh).await?.ok_or_else(|| BackendError::Missing {
+            address: self.fleet.cluster.address(),
+            what: format!("the cluster has no Server {:?}", self.name),
+        })
+    }
+
+    async fn redfish(&self) -> Result<&Arc<dyn Machine>, BackendError> {
+        let link = self.link.get_or_try_init(|| async {
+            let server = self.server(true).await?;
+            link::machine(&self.fleet, &server, &self.name).await
+        });
+        Ok(&link.await?.0)
+    }
+
+    /// Ends the session with the BMC.
+    pub(super) async fn close(&self) {
+        if let Some((_, backend)) = self.link.get() {
+            backend.close().await;
+        }
+    }
+
+    /// Whether power and boot are ours to drive over Redfish, when the server is held.
+    async fn by_redfish(&self) -> Result<bool, BackendError> {
+        Ok(self.fleet.found().await?.way != Way::Legacy)
+    }
+
+    /// The machine that a hold drives itself; `None`: the operator drives it.
+    async fn driven(&self) -> Result<Option<&Arc<dyn Machine>>, BackendError> {
+        if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
+    }
+
+    fn request<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
+        Request { fleet: &self.fleet, server: &self.name, wish }
+    }
+
+    fn held(&self) -> Result<&NativeWish, BackendError> {
+        self.held.as_ref().ok_or_else(|| BackendError::Unsupported {
+            address: self.address(),
+            what: "what metal-operator boots is changed only in a maintenance".to_owned(),
+        })
+    }
+
+    /// What the operator's template says, as a boot override.
+    async fn template(&self, wish: &NativeWish) -> Result<BootOverride, BackendError> {
+        let object = self.request(wish).object(self.fresh).await?;
+        let none = BootOverride {
+            enabled: Some("Disabled".to_owned()),
+            target: Some("None".to_owned()),
+            ..BootOverride::default()
+        };
+        let Some(object) = object else { return Ok(none) };
+        let Some(image) = text(&object, "/spec/serverBootConfigurationTemplate/spec/image") else { return Ok(none) };
+        let made_from: Option<BootOverride> =
+            annotation(&object, OUR_BOOT).and_then(|text| serde_json::from_str(text).ok());
+        Ok(BootOverride { http_boot_uri: Some(image.to_owned()), ..made_from.unwrap_or_default() })
+    }
+}
+
+#[async_trait]
+impl Machine for OperatorMachine {
+    fn address(&self) -> String {
+        format!("{}, Server {}", self.fleet.cluster.address(), self.name)
+    }
+
+    async fn identify(&self) -> Result<Identity, BackendError> {
+        let server = self.server(false).await?;
+        let uuid = text(&server, "/spec/systemUUID").or_else(|| text(&server, "/spec/uuid"));
+        let uuid =
+            uuid.and_then(|text| uuid::Uuid::try_parse(text).ok()).filter(|uuid| !uuid.is_nil() && !uuid.is_max());
+        Ok(match uuid {
+            Some(uuid) => Identity { lock_key: uuid.hyphenated().to_string(), kind: IdentityKind::SystemUuid },
+            None => Identity {
+                lock_key: format!("{}/servers/{}", self.fleet.cluster.address(), self.name),
+                kind: IdentityKind::Address,
+            },
+        })
+    }
+
+    async fn observe(&self) -> Result<MachineView, BackendError> {
+        // While it is parked the operator does not look at it, and its status is old.
+        if let Some(machine) = self.driven().await? {
+            return machine.observe().await;
+        }
+        let server = self.server(self.fresh).await?;
+        let boot = match &self.held {
+            Some(wish) => Some(self.template(wish).await?),
+            None => None,
+        };
+        Ok(MachineView {
+            power: match text(&server, "/status/powerState") {
+                Some("On") => PowerState::On,
+                Some("Off") => PowerState::Off,
+                Some("PoweringOn") => PowerState::PoweringOn,
+                Some("PoweringOff") => PowerState::PoweringOff,
+                Some("Paused") => PowerState::Paused,
+                _ => PowerState::Unknown,
+            },
+            boot_progress: None,
+            last_reset: None,
+            boot,
+            health: None,
+            description: MachineDescription {
+                manufacturer: text(&server, "/status/manufacturer").map(str::to_owned),
+                model: text(&server, "/status/model").map(str::to_owned),
+                serial_number: text(&server, "/status/serialNumber").map(str::to_owned),
+                host_name: None,
+            },
+        })
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, BackendError> {
+        if self.by_redfish().await? {
+            self.server(false).await?;
+            let listed = self.redfish().await?.capabilities().await?;
+            // Beside a maintenance the operator makes the changes.
+            return Ok(match self.held {
+                Some(_) => listed,
+                None => Capabilities { resets: union(listed.resets), ..listed },
+            });
+        }
+        self.server(false).await?;
+        Ok(Capabilities {
+            resets: union(vec![ResetType::GracefulShutdown]),
+            boot_targets: vec!["BootOperator".to_owned()],
+            boot_enabled: Vec::new(),
+            boot_modes: Vec::new(),
+            http_boot_uri: true,
+            virtual_media: false,
+        })
+    }
+
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        Some(self)
+    }
+}
+
+/// What the operator's annotation can do, and what else is listed.
+fn union(mut resets: Vec<ResetType>) -> Vec<ResetType> {
+    for (reset, _) in operation::NAMES {
+        if !resets.contains(&reset) {
+            resets.push(reset);
+        }
+    }
+    resets
+}
+
+#[async_trait]
+impl PowerControl for OperatorMachine {
+    async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
+        if let Some(machine) = self.driven().await? {
+            return machine.reset(reset).await;
+        }
+        match (&self.held, reset) {
+            (Some(wish), ResetType::On) => self.request(wish).set_power("On").await,
+            (Some(wish), ResetType::GracefulShutdown) => self.request(wish).set_power("Off").await,
+            _ => operation::ask(&self.fleet, &self.name, reset).await,
+        }
+    }
+}
+
+#[async_trait]
+impl BootControl for OperatorMachine {
+    async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
+        if let Some(machine) = self.driven().await? {
+            return machine.set_boot_override(wanted, clear_http_boot_uri).await;
+        }
+        let wish = self.held()?;
+        let request = self.request(wish);
+        let Some(image) = wanted.http_boot_uri.as_ref().filter(|_| !wanted.is_disabled()) else {
+            return request.set_template(None).await;
+        };
+        let mut spec = json!({ "serverRef": { "name": self.name }, "image": image });
+        match &wanted.ignition {
+            None => {}
+            Some(Ignition::Secret(name)) => spec["ignitionSecretRef"] = json!({ "name": name }),
+            Some(Ignition::Content(sha256)) => {
+                let Some(object) = request.object(true).await? else {
+                    return Err(BackendError::Missing {
+                        address: self.address(),
+                        what: "our ServerMaintenance is gone".to_owned(),
+                    });
+                };
+                let name = ignition_secret(&object);
+                self.fleet.ignition_secret(&name, sha256, &object).await?;
+                spec["ignitionSecretRef"] = json!({ "name": name });
+            }
+        }
+        let made_from = BootOverride { http_boot_uri: None, ignition: None, ..wanted.clone() };
+        let made_from = serde_json::to_value(&made_from).unwrap_or(Value::Null).to_string();
+        request.set_template(Some(Template { spec, made_from })).await
+    }
+}
+
+#[async_trait]
+impl MediaControl for OperatorMachine {
+    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+        match self.driven().await? {
+            Some(machine) => machine.media().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
+        match self.driven().await? {
+            Some(machine) => machine.insert_medium(slot, image, write_protected).await,
+            None => Err(self.no_media()),
+        }
+    }
+
+    async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
+        match self.driven().await? {
+            Some(machine) => machine.eject_medium(slot).await,
+            None => Err(self.no_media()),
+        }
+    }
+}
+
+impl OperatorMachine {
+    fn no_media(&self) -> BackendError {
+        BackendError::Unsupported {
+            address: self.address(),
+            what: "metal-operator inserts no virtual media".to_owned(),
+        }
+    }
+}

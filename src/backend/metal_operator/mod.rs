@@ -1,0 +1,105 @@
+//! Servers that IronCore's metal-operator manages, through the Kubernetes API.
+//!
+//! What the cluster has is discovered, never assumed: kinds and fields differ between v0.1 and the versions after v0.7. Where
+//! there is a `ServerMaintenance`, the operator's own queue orders and it drives power and boot as far as that version does;
+//! otherwise the server is parked and driven over Redfish, with the credentials that the cluster has of its BMC.
+
+mod claims;
+mod discovery;
+mod fleet;
+mod link;
+mod machine;
+mod native;
+mod objects;
+mod operation;
+mod park;
+mod request;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use secrecy::SecretString;
+
+use crate::{
+    clock::{Clock, within},
+    kubernetes::Cluster,
+};
+
+use super::{Backend, BackendError, Machine, redfish::Trust};
+
+use fleet::Fleet;
+use machine::OperatorMachine;
+
+/// How long ending all sessions may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The backend, checked.
+#[derive(Debug)]
+pub struct MetalOperatorSettings {
+    /// Where the servers' objects are.
+    pub cluster: Cluster,
+    /// The namespace of our own objects.
+    pub namespace: String,
+    /// How the certificates of BMCs are judged.
+    pub trust: Trust,
+}
+
+/// Servers of one cluster.
+#[derive(Debug)]
+pub struct MetalOperatorBackend {
+    fleet: Arc<Fleet>,
+    machines: Mutex<BTreeMap<String, Arc<OperatorMachine>>>,
+}
+
+impl MetalOperatorBackend {
+    /// A backend; asks nobody.
+    #[must_use]
+    pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
+        let MetalOperatorSettings { cluster, namespace, trust } = settings;
+        let fleet = Fleet::new(cluster, namespace, trust, Arc::clone(clock));
+        Self { fleet: Arc::new(fleet), machines: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Backend for MetalOperatorBackend {
+    /// None is configured: the cluster has them.
+    fn servers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
+            Arc::new(OperatorMachine {
+                fleet: Arc::clone(&self.fleet),
+                name: server.to_owned(),
+                held: None,
+                fresh: false,
+                link: Arc::default(),
+            })
+        });
+        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+    }
+
+    fn keep(&self, sha256: String, content: SecretString) {
+        self.fleet.shelf.put(sha256, content);
+    }
+
+    async fn close(&self) {
+        self.fleet.close();
+        let machines: Vec<_> = {
+            let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+            machines.values().cloned().collect()
+        };
+        let goodbyes = join_all(machines.iter().map(|machine| machine.close()));
+        if within(GOODBYE, goodbyes).await.is_none() {
+            tracing::debug!("not every session was ended in time; they end by themselves");
+        }
+    }
+}

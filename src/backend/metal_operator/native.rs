@@ -1,0 +1,171 @@
+//! A Server's part in metal-operator's maintenance: by a `ServerMaintenance` where there is one, else by parking.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    backend::{BackendError, Machine, NativeMaintenance, NativeRequest},
+    maintenance::native::{Asks, NativeView, NativeWish, Order, Standing, System},
+};
+
+use super::{
+    claims,
+    discovery::Way,
+    machine::OperatorMachine,
+    objects::{OUR_ID, OUR_STORE, OUR_UID, annotation, full_name, reference, text, whose},
+    park::Parking,
+    request::Request,
+};
+
+impl OperatorMachine {
+    fn parking<'a>(&'a self, wish: &'a NativeWish) -> Parking<'a> {
+        Parking { fleet: &self.fleet, server: &self.name, wish }
+    }
+
+    fn asking<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
+        Request { fleet: &self.fleet, server: &self.name, wish }
+    }
+
+    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
+        Self {
+            fleet: Arc::clone(&self.fleet),
+            name: self.name.clone(),
+            held: Some(wish.clone()),
+            fresh,
+            link: Arc::clone(&self.link),
+        }
+    }
+
+    /// What of a server's surroundings, when it changes, may change where a request stands.
+    async fn mark(&self) -> Option<Vec<String>> {
+        let server = self.fleet.server(&self.name, false).await.ok()??;
+        let mut mark = vec![server.metadata.resource_version.clone().unwrap_or_default()];
+        if let Some(claim) = reference(&server, "/spec/serverClaimRef") {
+            let claim = self.fleet.claim(&claim, false).await.ok()?;
+            mark.push(claim.and_then(|claim| claim.metadata.resource_version.clone()).unwrap_or_default());
+        }
+        for object in self.fleet.maintenances_of(&self.name).await.ok()? {
+            mark.push(object.metadata.resource_version.clone().unwrap_or_default());
+        }
+        Some(mark)
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for OperatorMachine {
+    async fn system(&self, operation: bool) -> Result<System, BackendError> {
+        let found = self.fleet.found().await?;
+        let order = if found.way == Way::Park || operation { Order::Ours } else { Order::Theirs };
+        let boots = found.way == Way::Legacy && !operation;
+        Ok(System { name: found.name(), order, enters: !operation, boots })
+    }
+
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+        let parks = self.fleet.found().await?.way == Way::Park;
+        if parks || !wish.enters { self.parking(wish).look(fresh).await } else { self.asking(wish).look(fresh).await }
+    }
+
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        match self.fleet.found().await?.way {
+            Way::Park => self.parking(wish).enter().await,
+            Way::Legacy | Way::Maintenance => self.asking(wish).enter().await,
+        }
+    }
+
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        match self.fleet.found().await?.way {
+            Way::Park => self.parking(wish).leave().await,
+            Way::Legacy | Way::Maintenance => self.asking(wish).leave().await,
+        }
+    }
+
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, true))
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, false))
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        let ours = self.fleet.maintenances_of(&self.name).await?.into_iter().filter_map(|object| {
+            Some(NativeRequest {
+                store: annotation(&object, OUR_STORE)?.to_owned(),
+                uid: annotation(&object, OUR_UID)?.to_owned(),
+                name: full_name(&object),
+            })
+        });
+        Ok(ours.collect())
+    }
+
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+        let Some((mirror, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
+        let Some((namespace, name)) = request.name.split_once('/') else { return Ok(()) };
+        let Some(object) = self.fleet.get(mirror, &kind, Some(namespace), name, true).await? else { return Ok(()) };
+        // Perhaps it was made somebody's again meanwhile.
+        if annotation(&object, OUR_UID) != Some(&request.uid) {
+            return Ok(());
+        }
+        self.fleet.delete(&kind, &object).await
+    }
+
+    async fn changed(&self) {
+        let before = self.mark().await;
+        let mut kinds = vec![self.fleet.servers.changes(), self.fleet.claims.changes(), self.fleet.boots.changes()];
+        if let Ok(Some((mirror, _))) = self.fleet.maintenances().await {
+            kinds.push(mirror.changes());
+        }
+        if before.is_none() {
+            // The cluster is away: whoever waits asks again by himself.
+            return std::future::pending().await;
+        }
+        loop {
+            let any = kinds.iter_mut().map(|changes| Box::pin(changes.changed()));
+            let (_, _, _) = futures_util::future::select_all(any).await;
+            // Of a kind that changes often only what concerns this server wakes anybody.
+            if self.mark().await != before {
+                return;
+            }
+        }
+    }
+
+    async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError> {
+        let found = self.fleet.found().await?;
+        let mut lines = vec![format!("Cluster: {}.", found.name())];
+        lines.extend(found.warning.map(str::to_owned));
+        if found.way == Way::Park {
+            lines.push("Parking shuts the server down first, whatever server_power says.".to_owned());
+        }
+        let Some(server) = self.fleet.server(&self.name, false).await? else {
+            return Err(BackendError::Missing {
+                address: self.fleet.cluster.address(),
+                what: format!("the cluster has no Server {:?}", self.name),
+            });
+        };
+        let state = text(&server, "/status/state").unwrap_or("unknown");
+        lines.push(match reference(&server, "/spec/serverClaimRef") {
+            None => format!("Server: {state}, claimed by nobody."),
+            Some(claim) => {
+                let answer = match wish.asks {
+                    Asks::Nobody => "is told but not asked (Enforced)".to_owned(),
+                    Asks::Owner | Asks::OwnerItMustHave => match claims::approval(&self.fleet, found, &claim).await? {
+                        claims::Approval::Missing(words) => format!("no approval yet; waits for {words}"),
+                        claims::Approval::Given | claims::Approval::NotNeeded => "has approved".to_owned(),
+                    },
+                };
+                format!("Server: {state}, claimed by {claim}: {answer}.")
+            }
+        });
+        let others = self.fleet.maintenances_of(&self.name).await?;
+        let others: Vec<String> =
+            others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();
+        if !others.is_empty() {
+            lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
+        }
+        if let Ok(NativeView { standing: Standing::Refused(why), .. }) = self.look(wish, false).await {
+            lines.push(format!("It would be refused: {why}."));
+        }
+        Ok(lines)
+    }
+}

@@ -1,0 +1,82 @@
+//! One-shot operations by metal-operator's annotation (v0.2 and later).
+//!
+//! One key serves everybody, and the last writer wins: so it is written only where it is free, on the condition that nobody
+//! wrote in between, and watched until the operator has taken it. One that is not taken is taken back: a key that stays is
+//! tried again for ever.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
+
+use super::{
+    fleet::Fleet,
+    objects::{METAL, OPERATION, annotation, resource},
+};
+
+/// What the annotation can say.
+pub(super) const NAMES: [(ResetType, &str); 5] = [
+    (ResetType::GracefulRestart, "graceful-restart-server"),
+    (ResetType::ForceRestart, "hard-restart-server"),
+    (ResetType::PowerCycle, "power-cycle-server"),
+    (ResetType::ForceOff, "force-off-server"),
+    (ResetType::On, "force-on-server"),
+];
+
+/// How long the operator has to take it. Shorter than a lease, so that it is never asked for by somebody who is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks for an operation and returns when the operator has made it.
+pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(), BackendError> {
+    let Some((_, value)) = NAMES.iter().find(|(known, _)| *known == reset) else {
+        return Err(BackendError::Unsupported {
+            address: fleet.cluster.address(),
+            what: format!("metal-operator has no operation for {reset}"),
+        });
+    };
+    let rejected = |message: String| BackendError::Rejected {
+        address: fleet.cluster.address(),
+        request: format!("operation {value} of Server {name}"),
+        status: 409,
+        message,
+        retry_after: None,
+        transient: true,
+    };
+    let Some(server) = fleet.server(name, true).await? else {
+        return Err(BackendError::Missing {
+            address: fleet.cluster.address(),
+            what: format!("the cluster has no Server {name:?}"),
+        });
+    };
+    if let Some(other) = annotation(&server, OPERATION) {
+        return Err(rejected(format!("the operation {other:?} is asked for and not taken yet")));
+    }
+    let kind = resource(METAL, "Server");
+    fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: value } } })).await?;
+    if within(PATIENCE, until_taken(fleet, name, value)).await == Some(Ok(())) {
+        return Ok(());
+    }
+    let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
+    if annotation(&server, OPERATION) != Some(value) {
+        return Ok(());
+    }
+    fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: null } } })).await?;
+    Err(rejected(format!("metal-operator did not take it within {}s; it was taken back", PATIENCE.as_secs())))
+}
+
+async fn until_taken(fleet: &Fleet, name: &str, value: &str) -> Result<(), BackendError> {
+    let mut changes = fleet.servers.changes();
+    loop {
+        changes.borrow_and_update();
+        let server = fleet.server(name, true).await?;
+        if server.is_none_or(|server| annotation(&server, OPERATION) != Some(value)) {
+            return Ok(());
+        }
+        let pause = fleet.clock.sleep(Duration::from_millis(500));
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = pause => {}
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Parking: metal-operator v0.7 and later take their hands off a server that is asked to be parked.
+//!
+//! It knows no owner, no reason and no queue, and asks nobody: that is our part. Our annotations on the Server say whose the
+//! parking is; a server that somebody else parked is never touched.
+
+use std::collections::BTreeMap;
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::{
+    backend::BackendError,
+    maintenance::native::{Asks, NativeView, NativeWish, Standing},
+};
+
+use super::{
+    claims::{self, Approval},
+    fleet::Fleet,
+    objects::{
+        METAL, OPERATION, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS, annotation,
+        our_annotations, reference, resource, text, whose,
+    },
+};
+
+/// In the memory: whether new claims were kept away before.
+const UNCLAIMABLE: &str = "unclaimable";
+/// In the memory: the server's state before.
+const STATE: &str = "state";
+
+/// Our parking of one server.
+#[derive(Debug)]
+pub(super) struct Parking<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) server: &'a str,
+    pub(super) wish: &'a NativeWish,
+}
+
+/// Whether a server is parked, as the operator says.
+pub(super) fn is_parked(server: &DynamicObject) -> bool {
+    annotation(server, PARKED).is_some() || text(server, "/status/state") == Some("Parked")
+}
+
+impl Parking<'_> {
+    fn is_ours(&self, server: &DynamicObject) -> bool {
+        annotation(server, OUR_UID) == Some(&self.wish.uid) && annotation(server, OUR_STORE) == Some(&self.wish.store)
+    }
+
+    pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
+        let Some(server) = self.fleet.server(self.server, fresh).await? else {
+            let why = format!("the cluster has no Server {:?}", self.server);
+            let standing = if self.wish.asked { Standing::Lost(why) } else { Standing::Refused(why) };
+            return Ok(NativeView { standing, boot: None, memory: BTreeMap::new() });
+        };
+        let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
+        Ok(NativeView { standing, boot: None, memory: memory(&server) })
+    }
+
+    async fn standing(&self, server: &DynamicObject) -> Result<Standing, BackendError> {
+        let (state, operation) = (text(server, "/status/state").unwrap_or("unknown"), annotation(server, OPERATION));
+        let ours = self.is_ours(server);
+        Ok(match (ours, is_parked(server), operation) {
+            (true, _, Some("unpark")) => Standing::Returning("the Server is being unparked".to_owned()),
+            (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => Standing::Granted,
+            (true, _, Some("park")) | (true, true, _) => {
+                Standing::Waiting(format!("the Server to be parked: it is asked to shut down (now {state})"))
+            }
+            (true, false, _) if matches!(state, "Initial" | "Discovery") => {
+                Standing::Returning(format!("the Server is on its way back ({state})"))
+            }
+            (true, false, _) => Standing::Leftovers("our annotations are still on the Server".to_owned()),
+            (false, true, _) if self.wish.asked => {
+                Standing::Lost(format!("the Server is parked by {}", parker(server)))
+            }
+            (false, true, _) => Standing::Waiting(format!("the Server, which is parked by {}", parker(server))),
+            // Gone, whatever becomes of the server now.
+            (false, false, _) if self.wish.asked => Standing::Absent,
+            (false, false, _) => self.beside(server).await?,
+        })
+    }
+
+    /// Whether a server that is not ours may be taken or operated on now.
+    async fn beside(&self, server: &DynamicObject) -> Result<Standing, BackendError> {
+        let state = text(server, "/status/state").unwrap_or("unknown");
+        if let Some(operation) = annotation(server, OPERATION) {
+            return Ok(Standing::Waiting(format!(
+                "the operation {operation:?} on the Server, which somebody asked for"
+            )));
+        }
+        if state == "Parked" {
+            return Ok(Standing::Waiting(format!("the Server, which is parked by {}", parker(server))));
+        }
+        if !matches!(state, "Available" | "Reserved") {
+            let holder = reference(server, "/spec/serverMaintenanceRef");
+            let by = holder.map(|holder| format!(" for {holder}")).unwrap_or_default();
+            return Ok(Standing::Waiting(format!("the Server to be Available or Reserved (now {state}{by})")));
+        }
+        let found = self.fleet.found().await?;
+        Ok(match (reference(server, "/spec/serverClaimRef"), self.wish.asks) {
+            (_, Asks::Nobody) | (None, Asks::Owner) => Standing::Absent,
+            (None, Asks::OwnerItMustHave) => {
+                Standing::Waiting("a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
+            }
+            (Some(claim), _) => match claims::approval(self.fleet, found, &claim).await? {
+                Approval::Missing(words) => Standing::Waiting(words),
+                Approval::Given | Approval::NotNeeded => Standing::Absent,
+            },
+        })
+    }
+
+    /// Asks the operator to park: with our name on it, and, where nobody has claimed the server, closed to new claims, all in
+    /// one change of the very object that was judged.
+    pub(super) async fn enter(&self) -> Result<(), BackendError> {
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
+        let ours = self.is_ours(&server);
+        if is_parked(&server) || (ours && annotation(&server, OPERATION).is_some()) {
+            return Ok(());
+        }
+        if let Some(operation) = annotation(&server, OPERATION) {
+            return Err(self.busy(operation));
+        }
+        let mut annotations: BTreeMap<String, Value> =
+            our_annotations(self.wish).into_iter().map(|(key, value)| (key, json!(value))).collect();
+        annotations.insert(OPERATION.to_owned(), json!("park"));
+        let mut change = json!({ "metadata": { "annotations": annotations } });
+        if reference(&server, "/spec/serverClaimRef").is_none() && self.fleet.found().await?.unclaimable {
+            change["spec"] = json!({ "unclaimable": true });
+        }
+        self.fleet.patch(&resource(METAL, "Server"), &server, change).await
+    }
+
+    fn busy(&self, operation: &str) -> BackendError {
+        BackendError::Rejected {
+            address: self.fleet.cluster.address(),
+            request: format!("park Server {}", self.server),
+            status: 409,
+            message: format!("the operation {operation:?} is asked for and not consumed yet"),
+            retry_after: None,
+            transient: true,
+        }
+    }
+
+    /// Asks the operator to take the server back; once it has, takes our own words off it.
+    pub(super) async fn leave(&self) -> Result<(), BackendError> {
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
+        if !self.is_ours(&server) {
+            return Ok(());
+        }
+        let kind = resource(METAL, "Server");
+        match annotation(&server, OPERATION) {
+            Some("unpark") => return Ok(()),
+            // Perhaps it is being parked at this moment: taken back only if it is not parked yet.
+            Some("park") if !is_parked(&server) => {
+                let change = json!({ "metadata": { "annotations": { OPERATION: null } } });
+                return self.fleet.patch(&kind, &server, change).await;
+            }
+            Some("park") | None => {}
+            Some(operation) => return Err(self.busy(operation)),
+        }
+        if is_parked(&server) {
+            let change = json!({ "metadata": { "annotations": { OPERATION: "unpark" } } });
+            return self.fleet.patch(&kind, &server, change).await;
+        }
+        if let Some(claim) = reference(&server, "/spec/serverClaimRef") {
+            claims::remove_marks(self.fleet, &claim).await?;
+        }
+        let ours = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET].into_iter().chain(REASONS);
+        let gone: serde_json::Map<String, Value> =
+            ours.filter(|key| annotation(&server, key).is_some()).map(|key| (key.to_owned(), Value::Null)).collect();
+        let mut change = json!({ "metadata": { "annotations": gone } });
+        // Somebody may have kept claims away before us, and goes on doing so.
+        if self.wish.memory.get(UNCLAIMABLE).map(String::as_str) == Some("false") {
+            change["spec"] = json!({ "unclaimable": false });
+        }
+        self.fleet.patch(&kind, &server, change).await
+    }
+}
+
+/// What is to be known again when the server is given back.
+fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
+    let unclaimable = server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false);
+    let state = text(server, "/status/state").unwrap_or("unknown");
+    BTreeMap::from([(UNCLAIMABLE.to_owned(), unclaimable.to_string()), (STATE.to_owned(), state.to_owned())])
+}
+
+/// Who parked a server, for people.
+fn parker(server: &DynamicObject) -> String {
+    if annotation(server, OUR_ID).is_some() { whose(server) } else { "somebody who left no name".to_owned() }
+}

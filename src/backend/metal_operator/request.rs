@@ -1,0 +1,439 @@
+//! A `ServerMaintenance` of ours: made, judged, changed, taken back.
+//!
+//! What has to hold before a server is touched (metal-operator's own controllers check the same three): the object says
+//! `InMaintenance`, the Server's state is `Maintenance`, and its `serverMaintenanceRef` is ours.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    backend::BackendError,
+    maintenance::native::{Asks, BootReadiness, NativeView, NativeWish, Standing},
+};
+
+use super::{
+    claims::{self, Approval},
+    discovery::{Found, Way, Words},
+    fleet::Fleet,
+    objects::{
+        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, name,
+        our_annotations, reference, resource, text, whose,
+    },
+};
+
+/// One request: whose it is, and for which server.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) server: &'a str,
+    pub(super) wish: &'a NativeWish,
+}
+
+/// What is there of a request, read at one moment.
+struct Seen {
+    server: Option<Arc<DynamicObject>>,
+    object: Option<Arc<DynamicObject>>,
+}
+
+/// What the boot template of a request shall be.
+#[derive(Debug)]
+pub(super) struct Template {
+    /// For the operator.
+    pub(super) spec: Value,
+    /// What it was made from, as it is told back.
+    pub(super) made_from: String,
+}
+
+impl Request<'_> {
+    /// Its name: the same in every process of the same store, and another one for any other maintenance.
+    pub(super) fn name(&self) -> String {
+        let digest = Sha256::digest(format!("{}\n{}\n{}", self.wish.store, self.wish.id, self.server));
+        let mark: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        // Label values and names of the operator's own objects made from it have at most 63 characters.
+        let server: String = self.server.chars().take(44).collect();
+        format!("{}-{mark}", server.trim_end_matches(['-', '.']))
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.fleet.namespace, self.name())
+    }
+
+    async fn seen(&self, fresh: bool) -> Result<Seen, BackendError> {
+        let object = self.object(fresh).await?;
+        Ok(Seen { server: self.fleet.server(self.server, fresh).await?, object })
+    }
+
+    pub(super) async fn object(&self, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        let Some((mirror, kind)) = self.fleet.maintenances().await? else { return Ok(None) };
+        self.fleet.get(mirror, &kind, Some(&self.fleet.namespace), &self.name(), fresh).await
+    }
+
+    /// Whether an object was made for this maintenance, perhaps for an earlier incarnation of it.
+    fn is_ours(&self, object: &DynamicObject) -> bool {
+        annotation(object, OUR_STORE) == Some(&self.wish.store) && annotation(object, OUR_ID) == Some(&self.wish.id)
+    }
+
+    pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
+        let found = self.fleet.found().await?;
+        let seen = self.seen(fresh).await?;
+        let boot = match seen.object.as_ref().filter(|object| self.is_ours(object)) {
+            Some(object) => self.boot(object, fresh).await?,
+            None => None,
+        };
+        let standing = self.standing(found, &seen, boot.as_ref()).await?;
+        Ok(NativeView { standing, boot, memory: BTreeMap::new() })
+    }
+
+    async fn standing(
+        &self,
+        found: &Found,
+        seen: &Seen,
+        boot: Option<&BootReadiness>,
+    ) -> Result<Standing, BackendError> {
+        let Some(object) = &seen.object else { return self.without_object(found, seen).await };
+        let full = full_name(object);
+        if !self.is_ours(object) {
+            return Ok(Standing::Refused(format!(
+                "ServerMaintenance {full} has the name that ours would have, and is not ours ({}). It is left alone: \
+                 delete it, or give this maintenance another name",
+                whose(object)
+            )));
+        }
+        if object.metadata.deletion_timestamp.is_some() {
+            return Ok(Standing::Returning(format!("ServerMaintenance {full} is being deleted")));
+        }
+        if annotation(object, OUR_UID) != Some(&self.wish.uid) {
+            // Left by an earlier incarnation: made ours by the next call.
+            return Ok(Standing::Absent);
+        }
+        let Some(server) = &seen.server else {
+            return Ok(Standing::Lost(format!("there is no Server {:?} any more", self.server)));
+        };
+        let state = text(server, "/status/state").unwrap_or("unknown");
+        let holder = reference(server, "/spec/serverMaintenanceRef");
+        let ours = holder.as_deref() == Some(&full);
+        Ok(match text(object, "/status/state") {
+            // One whose boot configuration failed is still ours to put back.
+            Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => Standing::Granted,
+            Some("InMaintenance") if ours => Standing::Waiting(format!(
+                "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
+            )),
+            Some("InMaintenance") => Standing::Lost(match holder {
+                Some(other) => format!(
+                    "ServerMaintenance {full} says InMaintenance, but the Server's serverMaintenanceRef names {}",
+                    self.described(&other).await?
+                ),
+                None => {
+                    format!("ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef")
+                }
+            }),
+            Some("Failed") => {
+                let why = match boot {
+                    Some(BootReadiness::Error(message)) => message.clone(),
+                    _ => "without a reason that is told".to_owned(),
+                };
+                Standing::Refused(format!("ServerMaintenance {full} is Failed: {why}"))
+            }
+            _ => Standing::Waiting(self.pending(found, object, server, holder).await?),
+        })
+    }
+
+    /// What a request that is Pending waits for.
+    async fn pending(
+        &self,
+        found: &Found,
+        object: &DynamicObject,
+        server: &DynamicObject,
+        holder: Option<String>,
+    ) -> Result<String, BackendError> {
+        if let Some(other) = holder.filter(|holder| *holder != full_name(object)) {
+            return Ok(format!("turn: {} holds the server", self.described(&other).await?));
+        }
+        let approval = match reference(server, "/spec/serverClaimRef") {
+            Some(claim) if self.wish.asks != Asks::Nobody => claims::approval(self.fleet, found, &claim).await?,
+            _ => Approval::NotNeeded,
+        };
+        if let Approval::Missing(words) = approval {
+            return Ok(words);
+        }
+        let mut before: Vec<Arc<DynamicObject>> = self.fleet.maintenances_of(self.server).await?;
+        before.retain(|other| full_name(other) != full_name(object) && text(other, "/status/state") != Some("Failed"));
+        before.sort_by_key(|other| order(other));
+        let ours = order(object);
+        let ahead: Vec<String> = before.iter().filter(|other| order(other) < ours).map(|other| whose(other)).collect();
+        let state = text(server, "/status/state").unwrap_or("unknown");
+        Ok(match ahead.as_slice() {
+            [] => format!("metal-operator to take the Server into maintenance (it is {state})"),
+            [first] => format!("turn, 1 ahead: {first}"),
+            [first, ..] => format!("turn, {} ahead: {first} first", ahead.len()),
+        })
+    }
+
+    async fn described(&self, other: &str) -> Result<String, BackendError> {
+        let all = self.fleet.maintenances_of(self.server).await?;
+        Ok(all
+            .iter()
+            .find(|object| full_name(object) == other)
+            .map_or_else(|| other.to_owned(), |object| whose(object)))
+    }
+
+    /// Where a server stands for which there is no request of ours.
+    async fn without_object(&self, found: &Found, seen: &Seen) -> Result<Standing, BackendError> {
+        let Some(server) = &seen.server else {
+            return Ok(if self.wish.asked {
+                Standing::Absent
+            } else {
+                Standing::Refused(format!("the cluster has no Server {:?}", self.server))
+            });
+        };
+        let claim = reference(server, "/spec/serverClaimRef");
+        if !self.wish.asked {
+            let alone = claim.is_none() && self.wish.asks == Asks::OwnerItMustHave;
+            return Ok(if alone {
+                Standing::Waiting("a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
+            } else {
+                Standing::Absent
+            });
+        }
+        let holder = reference(server, "/spec/serverMaintenanceRef");
+        if holder.as_deref() == Some(&self.full_name()) {
+            return Ok(Standing::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
+        }
+        if holder.is_none() && self.fleet.maintenances_of(self.server).await?.is_empty() {
+            if let Some(claim) = &claim
+                && claims::has_marks(self.fleet, claim).await?
+            {
+                return Ok(Standing::Leftovers(format!("ServerClaim {claim} still has the marks of a maintenance")));
+            }
+            let state = text(server, "/status/state").unwrap_or("unknown");
+            if matches!(state, "Maintenance" | "Initial" | "Discovery") {
+                return Ok(Standing::Returning(format!("the Server is on its way back ({state})")));
+            }
+        }
+        let _ = found;
+        Ok(Standing::Absent)
+    }
+
+    /// Makes the request, or makes one of an earlier incarnation ours.
+    pub(super) async fn enter(&self) -> Result<(), BackendError> {
+        if let Some(object) = self.object(true).await?
+            && (!self.is_ours(&object) || object.metadata.deletion_timestamp.is_some())
+        {
+            return Ok(());
+        }
+        let wanted = self.wanted(None, None, None).await?;
+        self.apply(&wanted).await.map(drop)
+    }
+
+    async fn apply(&self, wanted: &Value) -> Result<DynamicObject, BackendError> {
+        let Some((_, kind)) = self.fleet.maintenances().await? else {
+            return Err(BackendError::Unsupported {
+                address: self.fleet.cluster.address(),
+                what: "there is no ServerMaintenance".to_owned(),
+            });
+        };
+        self.fleet.apply(&kind, &self.fleet.namespace, &self.name(), wanted).await
+    }
+
+    /// All that we say of the object: server-side apply takes away what is not said again.
+    async fn wanted(
+        &self,
+        power: Option<&str>,
+        template: Option<&Template>,
+        stale: Option<&str>,
+    ) -> Result<Value, BackendError> {
+        let found = self.fleet.found().await?;
+        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(Value::Null) };
+        let mut annotations = our_annotations(self.wish);
+        let policy = if self.wish.asks == Asks::Nobody { "Enforced" } else { "OwnerApproval" };
+        let mut spec = json!({ "policy": policy, "serverRef": { "name": self.server } });
+        if found.priority {
+            spec["priority"] = json!(i32::try_from(self.wish.priority).unwrap_or(if self.wish.priority < 0 {
+                i32::MIN
+            } else {
+                i32::MAX
+            }));
+        }
+        if found.way == Way::Legacy {
+            if let Some(power) = power {
+                spec["serverPower"] = json!(power);
+            }
+            if let Some(template) = template {
+                spec["serverBootConfigurationTemplate"] = json!({ "name": self.name(), "spec": template.spec });
+                annotations.insert(OUR_BOOT.to_owned(), template.made_from.clone());
+            }
+            if let Some(stale) = stale {
+                annotations.insert(OUR_OLD_BOOT.to_owned(), stale.to_owned());
+            }
+        }
+        Ok(json!({
+            "apiVersion": kind.api_version, "kind": kind.kind,
+            "metadata": {
+                "name": self.name(), "namespace": self.fleet.namespace,
+                "labels": { "app.kubernetes.io/managed-by": MANAGER },
+                "annotations": annotations,
+            },
+            "spec": spec,
+        }))
+    }
+
+    /// The object, while it is ours and granted: whoever lost it changes nothing.
+    async fn held(&self) -> Result<Arc<DynamicObject>, BackendError> {
+        match (self.look(true).await?.standing, self.object(true).await?) {
+            (Standing::Granted, Some(object)) => Ok(object),
+            (standing, _) => Err(BackendError::Unsupported {
+                address: self.fleet.cluster.address(),
+                what: format!("the server is not in our maintenance any more: {standing:?}"),
+            }),
+        }
+    }
+
+    /// What the object says now, to be said again with a change.
+    fn said(object: &DynamicObject) -> (Option<&str>, Option<Template>, Option<&str>) {
+        let template = object.data.pointer("/spec/serverBootConfigurationTemplate/spec").map(|spec| Template {
+            spec: spec.clone(),
+            made_from: annotation(object, OUR_BOOT).unwrap_or_default().to_owned(),
+        });
+        (text(object, "/spec/serverPower"), template, annotation(object, OUR_OLD_BOOT))
+    }
+
+    /// Tells the operator which power the server shall have.
+    pub(super) async fn set_power(&self, power: &str) -> Result<(), BackendError> {
+        let object = self.held().await?;
+        let (_, template, stale) = Self::said(&object);
+        let wanted = self.wanted(Some(power), template.as_ref(), stale).await?;
+        self.apply(&wanted).await.map(drop)
+    }
+
+    /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
+    pub(super) async fn set_template(&self, template: Option<Template>) -> Result<(), BackendError> {
+        let object = self.held().await?;
+        let (power, before, stale) = Self::said(&object);
+        let mut stale = stale.map(str::to_owned);
+        let same = before.as_ref().zip(template.as_ref()).is_some_and(|(before, now)| before.spec == now.spec);
+        if before.is_some() && !same {
+            // The operator makes a new one, whose `Ready` is about what is asked now.
+            let without = self.wanted(power, None, stale.as_deref()).await?;
+            self.apply(&without).await?;
+            stale = self.remove_boot_configuration().await?.or(stale);
+        }
+        if template.is_some() || stale.is_some() {
+            let wanted = self.wanted(power, template.as_ref(), stale.as_deref()).await?;
+            self.apply(&wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells which one it was.
+    async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
+        let boots = resource(METAL, "ServerBootConfiguration");
+        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        if let Some(server) = self.fleet.server(self.server, true).await?
+            && reference(&server, "/spec/maintenanceBootConfigurationRef") == Some(self.full_name())
+        {
+            let change = json!({ "spec": { "maintenanceBootConfigurationRef": null } });
+            self.fleet.patch(&resource(METAL, "Server"), &server, change).await?;
+        }
+        let Some(boot) = self.fleet.get(&self.fleet.boots, &boots, space, &name, true).await? else { return Ok(None) };
+        self.fleet.delete(&boots, &boot).await?;
+        Ok(boot.metadata.uid.clone())
+    }
+
+    /// Whether what shall be booted is ready: as the boot operator says of the very configuration that is asked for now.
+    async fn boot(&self, object: &DynamicObject, fresh: bool) -> Result<Option<BootReadiness>, BackendError> {
+        let Some(wanted) = object.data.pointer("/spec/serverBootConfigurationTemplate/spec") else { return Ok(None) };
+        let boots = resource(METAL, "ServerBootConfiguration");
+        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
+        let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
+        let Some(boot) = boot else {
+            return pending("metal-operator has not made the ServerBootConfiguration yet".to_owned());
+        };
+        let full = full_name(&boot);
+        let stale = boot.metadata.uid.as_deref() == annotation(object, OUR_OLD_BOOT);
+        let other = ["/image", "/ignitionSecretRef/name"]
+            .iter()
+            .any(|field| boot.data.pointer(&format!("/spec{field}")) != wanted.pointer(field));
+        if stale || other || boot.metadata.deletion_timestamp.is_some() {
+            return pending(format!("ServerBootConfiguration {full} is not yet the one that was asked for"));
+        }
+        let (failed, done) = conditions(&boot);
+        Ok(Some(match text(&boot, "/status/state") {
+            Some("Ready") => BootReadiness::Ready,
+            Some("Error") => BootReadiness::Error(format!(
+                "ServerBootConfiguration {full} is in Error: {}",
+                failed.unwrap_or_else(|| "the boot operator does not say why".to_owned())
+            )),
+            other => BootReadiness::Pending(format!(
+                "ServerBootConfiguration {full} is {}{}",
+                other.unwrap_or("without a state"),
+                if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
+            )),
+        }))
+    }
+
+    /// Takes the request back, or removes what was left of it.
+    pub(super) async fn leave(&self) -> Result<(), BackendError> {
+        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
+        if let Some(object) = self.object(true).await? {
+            return if self.is_ours(&object) { self.fleet.delete(&kind, &object).await } else { Ok(()) };
+        }
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
+        if reference(&server, "/spec/serverMaintenanceRef") == Some(self.full_name()) {
+            // Nobody but metal-operator v0.7 removes it.
+            let change = json!({ "spec": { "serverMaintenanceRef": null } });
+            return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
+        }
+        match reference(&server, "/spec/serverClaimRef") {
+            Some(claim) if self.fleet.maintenances_of(self.server).await?.is_empty() => {
+                claims::remove_marks(self.fleet, &claim).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later), then age, then name.
+fn order(object: &DynamicObject) -> impl Ord + use<> {
+    let priority = object.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0);
+    let asks = text(object, "/spec/policy") != Some("Enforced");
+    let since = object.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string());
+    (std::cmp::Reverse(priority), asks, since, full_name(object))
+}
+
+/// What went wrong, and what has happened, by the conditions of a boot configuration.
+pub(super) fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) {
+    let all = boot.data.pointer("/status/conditions").and_then(Value::as_array);
+    let part = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (mut failed, mut done) = (None, Vec::new());
+    for condition in all.into_iter().flatten() {
+        let kind = part(condition, "type");
+        match part(condition, "status").as_str() {
+            "True" => done.push(kind),
+            "False" => {
+                failed.get_or_insert(format!("{kind}: {} ({})", part(condition, "message"), part(condition, "reason")));
+            }
+            _ => {}
+        }
+    }
+    (failed, done)
+}
+
+/// The name of the Secret that holds a request's ignition.
+pub(super) fn ignition_secret(object: &DynamicObject) -> String {
+    format!("{}-ignition", name(object))
+}
+
+/// How an owner's word is written here, for people who are to write it.
+pub(super) fn command(found: &Found, claim: &str) -> String {
+    let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
+    match found.words {
+        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {}=true", super::objects::APPROVED),
+        Words::Annotations => {
+            format!("kubectl annotate serverclaim -n {namespace} {name} {}=true", super::objects::APPROVAL)
+        }
+    }
+}

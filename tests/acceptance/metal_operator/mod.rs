@@ -1,0 +1,61 @@
+//! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
+
+mod flows;
+
+use bmc_simulator::{Simulator, SimulatorConfig};
+
+use crate::{
+    servers::ironcore::{Options, family::Family, world::World},
+    support::workspace::Workspace,
+};
+
+/// The address of [`maintenance`] in a state.
+pub const HELD: &str = "metal_server_maintenance.held";
+
+/// A cluster of a family with so many servers.
+pub async fn cluster(family: Family, servers: usize, options: Options) -> World {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let simulator = Simulator::start(SimulatorConfig::with_systems(servers)).await.expect("the simulator starts");
+    World::start(family, options, &simulator).await
+}
+
+/// Writes a configuration whose provider block reaches this cluster.
+pub fn configure_with(world: &World, workspace: &Workspace, extra: &str, body: &str) {
+    let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
+    workspace.configure(&format!(
+        r#"
+provider "metal" {{
+  graceful_shutdown_timeout = "4s"
+  power_timeout             = "4s"
+  {extra}
+  metal_operator = {{
+    kubeconfig   = "{}"
+    bmc_insecure = true
+  }}
+}}
+{body}
+"#,
+        kubeconfig.display()
+    ));
+}
+
+/// The same with the usual provider block.
+pub fn configure(world: &World, workspace: &Workspace, body: &str) {
+    configure_with(world, workspace, "", body);
+}
+
+/// A maintenance of `node1`.
+pub fn maintenance(policy: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "held" {{
+  server    = "node1"
+  namespace = "ops"
+  name      = "bios"
+  policy    = "{policy}"
+  reason    = "BIOS 2.19"
+  {more}
+}}
+"#
+    )
+}

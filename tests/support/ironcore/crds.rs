@@ -1,0 +1,63 @@
+//! The definitions of a family's kinds: those of `crds/`, less what the family does not have.
+
+use kube::{
+    Client, ResourceExt as _,
+    api::{Api, Patch, PatchParams},
+};
+use serde_json::Value;
+
+use super::{
+    api::{self, Object},
+    family::{Family, MAINTENANCE, METAL},
+    patience,
+};
+
+const SERVER: &str = include_str!("crds/server.yaml");
+const CLAIM: &str = include_str!("crds/serverclaim.yaml");
+const BOOT: &str = include_str!("crds/serverbootconfiguration.yaml");
+const BMC: &str = include_str!("crds/bmc.yaml");
+const SECRET: &str = include_str!("crds/bmcsecret.yaml");
+const LEGACY: &str = include_str!("crds/servermaintenance-legacy.yaml");
+const NEW: &str = include_str!("crds/servermaintenance.yaml");
+
+/// The definitions of a family, ready to apply. `both`: with the maintenance operator's beside them.
+pub fn definitions(family: Family, both: bool) -> Vec<Value> {
+    let mut texts = vec![SERVER, CLAIM, BOOT, BMC, SECRET];
+    if family.group() == Some(METAL) {
+        texts.push(LEGACY);
+    }
+    if both || family.group() == Some(MAINTENANCE) {
+        texts.push(NEW);
+    }
+    let trimmed = texts.into_iter().map(|text| {
+        let mut definition: Value = serde_saphyr::from_str(text).unwrap();
+        let kind = definition["spec"]["names"]["kind"].as_str().unwrap().to_owned();
+        let new = definition["spec"]["group"] == MAINTENANCE;
+        let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        if !new {
+            family.trim(&kind, schema);
+        }
+        definition
+    });
+    trimmed.collect()
+}
+
+/// Installs the definitions and waits until they are served.
+pub async fn install(client: &Client, family: Family, both: bool) {
+    let all: Api<Object> = Api::all_with(client.clone(), &api::definition());
+    let how = PatchParams::apply("tests").force();
+    let mut names = Vec::new();
+    for definition in definitions(family, both) {
+        let object: Object = serde_json::from_value(definition).unwrap();
+        names.push(object.name_any());
+        all.patch(&object.name_any(), &how, &Patch::Apply(&object)).await.unwrap();
+    }
+    for name in names {
+        patience::until(&format!("{name} is served"), async || {
+            let conditions = all.get(&name).await.unwrap().data["status"]["conditions"].clone();
+            let established = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+            conditions.as_array().is_some_and(|every| every.iter().any(established)).then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,293 @@
+//! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts with.
+
+use std::{path::PathBuf, sync::Arc};
+
+use bmc_simulator::{BootSource, Simulator, SystemConfig};
+use kube::ResourceExt as _;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+use super::super::kubernetes::Kubernetes;
+use super::{
+    Operators, Options,
+    api::{Cluster, Key, Kind, Object, text},
+    crds,
+    family::{Family, Place},
+    patience,
+};
+
+/// The name with which the operators make themselves known to the API server.
+const OPERATORS: &str = "ironcore";
+
+/// One request that the API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub user: String,
+    pub agent: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub verb: String,
+    /// The plural of the kind with its group, `servers.metal.ironcore.dev`; empty when no kind was asked for.
+    pub resource: String,
+    /// `status` and the like; mostly empty.
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    pub status: u64,
+}
+
+/// A running cluster with operators and servers.
+pub struct World {
+    // Dropped in this order: controllers would complain about a server that is gone.
+    pub operators: Operators,
+    pub cluster: Cluster,
+    pub family: Family,
+    pub simulator: Simulator,
+    pub kubernetes: Kubernetes,
+    audit: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts everything, with one server for each machine of a simulator, of the same name. They are all `Available`.
+    pub async fn start(family: Family, options: Options, simulator: &Simulator) -> Self {
+        let this = Self::empty(family, options, simulator).await;
+        for name in simulator.systems() {
+            this.add_server(&name).await;
+        }
+        for name in simulator.systems() {
+            this.until_state(&name, "Available").await;
+        }
+        this
+    }
+
+    /// Starts everything but the servers.
+    pub async fn empty(family: Family, options: Options, simulator: &Simulator) -> Self {
+        let audit = tempfile::tempdir().unwrap();
+        let policy = json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata"}],
+        });
+        std::fs::write(audit.path().join("policy"), policy.to_string()).unwrap();
+        let argument = |name: &str, file: &str| format!("--audit-{name}={}", audit.path().join(file).display());
+        let (policy, log) = (argument("policy-file", "policy"), argument("log-path", "log"));
+        let kubernetes = Kubernetes::start_with(&[&policy, &log]);
+        let client = Kubernetes::client(&kubernetes.kubeconfig()).await;
+        crds::install(&client, family, options.maintenance_operator).await;
+        let operators = Kubernetes::client(&kubernetes.user(OPERATORS, &["system:masters"])).await;
+        let options = Options { network_boots: Some(boots_of(simulator)), ..options };
+        let operators = Operators::start(operators, family, options);
+        let cluster = Cluster { client };
+        Self { operators, cluster, family, simulator: simulator.clone(), kubernetes, audit }
+    }
+
+    /// A server for a machine of the simulator, through a BMC object of its own, which machines behind one BMC share.
+    pub async fn add_server(&self, name: &str) {
+        let bmc = self.simulator.bmc_of(name).unwrap();
+        self.add_secret(&bmc).await;
+        let (host, port, scheme) = self.address(name);
+        let spec = json!({
+            "access": {"ip": host, "macAddress": "02:00:00:00:00:01"},
+            "bmcSecretRef": {"name": bmc},
+            "protocol": {"name": "Redfish", "port": port, "scheme": scheme},
+        });
+        self.ensure(Kind::Bmc, json!({"metadata": {"name": bmc}, "spec": spec})).await;
+        self.add_server_with(name, json!({"bmcRef": {"name": bmc}})).await;
+    }
+
+    /// A server that says itself how its BMC is reached.
+    pub async fn add_server_with_inline_bmc(&self, name: &str) {
+        self.add_secret(name).await;
+        let (host, port, scheme) = self.address(name);
+        let bmc = json!({
+            "address": host,
+            "bmcSecretRef": {"name": name},
+            "protocol": {"name": "Redfish", "port": port, "scheme": scheme},
+        });
+        self.add_server_with(name, json!({"bmc": bmc})).await;
+    }
+
+    async fn add_server_with(&self, name: &str, mut spec: Value) {
+        let uuid = SystemConfig::default_uuid(name).to_string();
+        spec["systemUUID"] = uuid.clone().into();
+        if self.family == Family::V0_1 {
+            spec["uuid"] = uuid.into();
+        }
+        self.cluster.create(Kind::Server, json!({"metadata": {"name": name}, "spec": spec})).await.unwrap();
+    }
+
+    async fn add_secret(&self, name: &str) {
+        use base64::{Engine as _, prelude::BASE64_STANDARD};
+        let account = self.simulator.credentials();
+        let data = json!({
+            "username": BASE64_STANDARD.encode(&account.username),
+            "password": BASE64_STANDARD.encode(account.password.expose_secret()),
+        });
+        self.ensure(Kind::BmcSecret, json!({"metadata": {"name": name}, "data": data})).await;
+    }
+
+    fn address(&self, name: &str) -> (String, u16, String) {
+        let url: url::Url = self.simulator.url(name).unwrap().parse().unwrap();
+        (url.host_str().unwrap().to_owned(), url.port_or_known_default().unwrap(), url.scheme().to_owned())
+    }
+
+    /// Creates an object unless there is one of its name.
+    pub async fn ensure(&self, kind: Kind, object: Value) {
+        match self.cluster.create(kind, object).await {
+            Err(error) if !super::api::is_conflict(&error) => panic!("{error}"),
+            _ => {}
+        }
+    }
+
+    /// Everything about one object.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn object(&self, kind: Kind, key: &Key) -> Object {
+        self.find(kind, key).await.unwrap_or_else(|| panic!("there is no {kind:?} {key:?}"))
+    }
+
+    pub async fn find(&self, kind: Kind, key: &Key) -> Option<Object> {
+        self.cluster.get(kind, key).await.unwrap()
+    }
+
+    pub async fn list(&self, kind: Kind) -> Vec<Object> {
+        self.cluster.list(kind).await.unwrap()
+    }
+
+    /// A server, whole.
+    pub async fn server(&self, name: &str) -> Value {
+        serde_json::to_value(self.object(Kind::Server, &Key::cluster(name)).await).unwrap()
+    }
+
+    /// Waits until an object is as wanted, and says how it is.
+    pub async fn until(&self, kind: Kind, key: &Key, what: &str, wanted: impl Fn(&Object) -> bool) -> Object {
+        patience::until(&format!("{kind:?} {key:?}: {what}"), async || {
+            self.find(kind, key).await.filter(|object| wanted(object))
+        })
+        .await
+    }
+
+    /// Waits until there is no such object.
+    pub async fn until_gone(&self, kind: Kind, key: &Key) {
+        patience::until(&format!("{kind:?} {key:?} is gone"), async || {
+            self.find(kind, key).await.is_none().then_some(())
+        })
+        .await;
+    }
+
+    /// Waits for a server's state.
+    pub async fn until_state(&self, server: &str, state: &str) {
+        self.until(Kind::Server, &Key::cluster(server), state, |server| text(server, "/status/state") == state).await;
+    }
+
+    /// The kind of the family's `ServerMaintenance`.
+    pub fn maintenances(&self) -> Kind {
+        Kind::maintenance(self.family.group().expect("a family with ServerMaintenance"))
+    }
+
+    /// Claims a server, and waits until it runs for its owner.
+    pub async fn claim(&self, server: &str, namespace: &str, name: &str) {
+        self.request_claim(server, namespace, name).await;
+        let key = Key::within(namespace, name);
+        self.until(Kind::Claim, &key, "bound", |claim| text(claim, "/status/phase") == "Bound").await;
+        let on =
+            |server: &Object| text(server, "/status/state") == "Reserved" && text(server, "/status/powerState") == "On";
+        self.until(Kind::Server, &Key::cluster(server), "runs for its owner", on).await;
+    }
+
+    /// Claims a server, whether or not it can be had.
+    pub async fn request_claim(&self, server: &str, namespace: &str, name: &str) {
+        self.ensure(Kind::Namespace, json!({"metadata": {"name": namespace}})).await;
+        let ignition = format!("{name}-ignition");
+        let secret = json!({
+            "metadata": {"name": ignition, "namespace": namespace},
+            "stringData": {"ignition": "{\"ignition\":{\"version\":\"3.3.0\"}}"},
+        });
+        self.ensure(Kind::Secret, secret).await;
+        let spec = json!({
+            "power": "On",
+            "serverRef": {"name": server},
+            "image": "registry.example/os:1",
+            "ignitionSecretRef": {"name": ignition},
+        });
+        let claim = json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
+        self.cluster.create(Kind::Claim, claim).await.unwrap();
+    }
+
+    /// Approves maintenance on a claim, as an owner of this family does.
+    pub async fn approve(&self, namespace: &str, claim: &str) {
+        self.set_approval(namespace, claim, json!("true")).await;
+    }
+
+    /// Takes the approval back.
+    pub async fn withdraw(&self, namespace: &str, claim: &str) {
+        self.set_approval(namespace, claim, Value::Null).await;
+    }
+
+    async fn set_approval(&self, namespace: &str, claim: &str, value: Value) {
+        let (place, key) = self.family.approvals()[0];
+        let field = if place == Place::Label { "labels" } else { "annotations" };
+        let change = json!({"metadata": {field: {key: value}}});
+        self.cluster.merge(Kind::Claim, &Key::within(namespace, claim), change).await.unwrap();
+    }
+
+    /// The labels and annotations of a claim that tell about maintenance, as `label key=value`, in order.
+    pub async fn marks(&self, namespace: &str, claim: &str) -> Vec<String> {
+        marks(&self.object(Kind::Claim, &Key::within(namespace, claim)).await)
+    }
+
+    /// Every request that the API server has answered, except those of the operators and its own.
+    pub fn requests(&self) -> Vec<Request> {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let mut all: Vec<Request> = log.lines().filter_map(request).collect();
+        all.retain(|request| request.user != OPERATORS && !request.user.starts_with("system:"));
+        all
+    }
+
+    /// The requests of one user.
+    pub fn requests_of(&self, user: &str) -> Vec<Request> {
+        let mut all = self.requests();
+        all.retain(|request| request.user == user);
+        all
+    }
+
+    fn log(&self) -> PathBuf {
+        self.audit.path().join("log")
+    }
+}
+
+/// What a claim says about maintenance.
+pub fn marks(claim: &Object) -> Vec<String> {
+    let about = |place: &str, key: &str, value: &str| {
+        let key = key.strip_prefix("metal.ironcore.dev/").filter(|key| key.starts_with("maintenance"))?;
+        Some(format!("{place} {key}={value}"))
+    };
+    let labels = claim.labels().iter().filter_map(|(key, value)| about("label", key, value));
+    let annotations = claim.annotations().iter().filter_map(|(key, value)| about("annotation", key, value));
+    labels.chain(annotations).collect()
+}
+
+fn request(line: &str) -> Option<Request> {
+    let entry: Value = serde_json::from_str(line).ok()?;
+    let word = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (plural, group) = (word("/objectRef/resource"), word("/objectRef/apiGroup"));
+    Some(Request {
+        user: word("/user/username"),
+        agent: word("/userAgent"),
+        verb: word("/verb"),
+        resource: if group.is_empty() { plural } else { format!("{plural}.{group}") },
+        subresource: word("/objectRef/subresource"),
+        namespace: word("/objectRef/namespace"),
+        name: word("/objectRef/name"),
+        status: entry.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
+    })
+}
+
+fn boots_of(simulator: &Simulator) -> super::NetworkBoots {
+    let simulator = simulator.clone();
+    Arc::new(move |name: &str| {
+        let boots = simulator.boots(name).unwrap_or_default();
+        boots.iter().filter(|boot| matches!(boot.booted_from, BootSource::Pxe)).count()
+    })
+}
