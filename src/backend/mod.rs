@@ -108,8 +108,11 @@ pub trait NativeMaintenance: Send + Sync {
     /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
     async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError>;
 
-    /// The machine, as far as a granted request may change it.
+    /// The machine, as far as a granted request may change it. What it shows is not older than the question.
     fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
+    /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine>;
 
     /// Requests of ours for this server.
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;

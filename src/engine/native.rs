@@ -83,12 +83,12 @@ impl Engine {
         Ok(native.outlook(&wish).await?)
     }
 
-    /// The machine of a record, as far as the record may change it.
+    /// The machine of a record, for reading it.
     pub(super) fn machine_of(&self, holder: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         let plain = self.machine(holder.server())?;
         let entered = holder.native.as_ref().is_some_and(|native| native.system.enters);
         Ok(match plain.native().filter(|_| entered) {
-            Some(native) => native.under(&wish_of(holder, self.store().id())),
+            Some(native) => native.shown(&wish_of(holder, self.store().id())),
             None => plain,
         })
     }

@@ -39,6 +39,8 @@ pub(super) struct OperatorMachine {
     pub(super) name: String,
     /// The maintenance under which it is changed; `None`: beside whatever goes on.
     pub(super) held: Option<NativeWish>,
+    /// Whether what it shows must not be older than the question.
+    pub(super) fresh: bool,
     /// Its BMC, once it was asked.
     pub(super) link: Arc<OnceCell<Link>>,
 }
@@ -89,7 +91,7 @@ impl OperatorMachine {
 
     /// What the operator's template says, as a boot override.
     async fn template(&self, wish: &NativeWish) -> Result<BootOverride, BackendError> {
-        let object = self.request(wish).object(true).await?;
+        let object = self.request(wish).object(self.fresh).await?;
         let none = BootOverride {
             enabled: Some("Disabled".to_owned()),
             target: Some("None".to_owned()),
@@ -128,7 +130,7 @@ impl Machine for OperatorMachine {
         if let Some(machine) = self.driven().await? {
             return machine.observe().await;
         }
-        let server = self.server(self.held.is_some()).await?;
+        let server = self.server(self.fresh).await?;
         let boot = match &self.held {
             Some(wish) => Some(self.template(wish).await?),
             None => None,

@@ -80,6 +80,7 @@ impl Backend for MetalOperatorBackend {
                 fleet: Arc::clone(&self.fleet),
                 name: server.to_owned(),
                 held: None,
+                fresh: false,
                 link: Arc::default(),
             })
         });

@@ -27,6 +27,16 @@ impl OperatorMachine {
         Request { fleet: &self.fleet, server: &self.name, wish }
     }
 
+    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
+        Self {
+            fleet: Arc::clone(&self.fleet),
+            name: self.name.clone(),
+            held: Some(wish.clone()),
+            fresh,
+            link: Arc::clone(&self.link),
+        }
+    }
+
     /// What of a server's surroundings, when it changes, may change where a request stands.
     async fn mark(&self) -> Option<Vec<String>> {
         let server = self.fleet.server(&self.name, false).await.ok()??;
@@ -71,12 +81,11 @@ impl NativeMaintenance for OperatorMachine {
     }
 
     fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(Self {
-            fleet: Arc::clone(&self.fleet),
-            name: self.name.clone(),
-            held: Some(wish.clone()),
-            link: Arc::clone(&self.link),
-        })
+        Arc::new(self.held_by(wish, true))
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, false))
     }
 
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
