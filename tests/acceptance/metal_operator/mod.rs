@@ -1,5 +1,6 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
+mod families;
 mod flows;
 mod guide;
 mod migration;
