@@ -32,8 +32,10 @@ pub async fn play(family: Family, end: End) -> String {
 async fn holds(family: Family) {
     let table = table(family);
     let played = play(family, End::Table(Arc::new(read(&table)))).await;
-    let bare: Vec<&str> = table.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(played.lines().collect::<Vec<_>>(), bare);
+    // What happens in each step was compared while it was played.
+    let steps =
+        |text: &str| -> Vec<String> { text.lines().filter(|line| !line.starts_with(' ')).map(str::to_owned).collect() };
+    assert_eq!(steps(&played), steps(&table));
 }
 
 macro_rules! families {

@@ -188,7 +188,13 @@ async fn no_server(stage: &mut Stage) {
 
 async fn operations(stage: &mut Stage) {
     let known = if stage.family == Family::V0_1 { "ForceRestart" } else { "hard-restart-server" };
-    stage.step("an operation", async |on: &Stage| on.operate(known).await).await;
+    stage
+        .step("an operation", async |on: &Stage| {
+            // A BMC that refuses to restart what is off is asked for ever, and nobody switches the server on meanwhile.
+            on.until_on().await;
+            on.operate(known).await;
+        })
+        .await;
     if stage.family == Family::V0_1 {
         // v0.1 sends any word to the BMC, for ever.
         return;
