@@ -12,3 +12,4 @@ mod compare;
 mod record;
 mod scenario;
 mod stage;
+mod world;
