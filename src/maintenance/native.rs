@@ -246,10 +246,19 @@ pub(super) fn leave(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         // A request that was refused was never ours to take back.
         Standing::Absent | Standing::Refused(_) => Verdict::Done,
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
+        // Leaving can take several calls, each of which finds what the one before left.
+        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
         Standing::Waiting(_) | Standing::Granted | Standing::Lost(_) | Standing::Leftovers(_) => {
             pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now)
         }
     }
+}
+
+/// Whether the last call to leave was accepted, and another one may follow.
+fn goes_on(progress: &Progress, limits: &Limits) -> bool {
+    let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveNative).rev();
+    let accepted = calls.next().is_some_and(|last| last.reply == Reply::Accepted);
+    accepted && calls.count() + 1 < limits.attempts
 }
 
 /// Whether what shall be booted is ready; `None` where the system does not prepare it.

@@ -1,0 +1,227 @@
+//! A whole maintenance in every family of versions: an unclaimed server and one whose owner is asked, side by side.
+
+use bmc_simulator::{BootSource, JournalQuery, PowerState};
+
+use super::{cluster, configure};
+use crate::{
+    servers::ironcore::{
+        Options,
+        api::{Key, Kind, text},
+        family::Family,
+        world::World,
+    },
+    support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+const BOTH: &str = r#"
+resource "metal_server_maintenance" "free" {
+  server       = "node1"
+  namespace    = "ops"
+  name         = "free"
+  policy       = "OwnerApproval"
+  server_power = "On"
+}
+resource "metal_server_maintenance" "owned" {
+  server       = "node2"
+  namespace    = "ops"
+  name         = "owned"
+  policy       = "OwnerApproval"
+  server_power = "Off"
+}
+"#;
+
+/// The same with something to boot on the claimed server, where the operator prepares that.
+fn booting() -> String {
+    BOTH.replace(
+        "\"Off\"",
+        "\"On\"\n  boot_configuration = { method = \"boot_operator\", image = \"registry.example/bios:2\" }",
+    )
+}
+
+fn network_boots(world: &World, server: &str) -> usize {
+    let boots = world.simulator.boots(server).unwrap();
+    boots.iter().filter(|boot| boot.booted_from == BootSource::Pxe).count()
+}
+
+/// The command that the queue tells an owner to run.
+async fn told(workspace: &Workspace) -> String {
+    eventually("the owner is told what to do", SOON, async || {
+        let queue = workspace.metal(&["queue"]).await.succeeded();
+        let line = queue.stdout.lines().find(|line| line.contains("kubectl "))?.to_owned();
+        Some(line[line.find("kubectl ")?..].split("=true").next()?.to_owned() + "=true")
+    })
+    .await
+}
+
+/// Does what such a command does.
+async fn run(world: &World, command: &str) {
+    let words: Vec<&str> = command.split(' ').collect();
+    let [_, verb, "serverclaim", "-n", namespace, claim, mark] = words.as_slice() else { panic!("{command}") };
+    let field = if *verb == "label" { "labels" } else { "annotations" };
+    let (key, value) = mark.split_once('=').unwrap();
+    let change = serde_json::json!({"metadata": {field: {key: value}}});
+    world.cluster.merge(Kind::Claim, &Key::within(namespace, claim), change).await.unwrap();
+}
+
+/// Keeps a request from going, or lets it go. The operator may write it at the same moment.
+async fn keep(world: &World, key: &Key, kept: bool) {
+    let kind = world.maintenances();
+    eventually("nobody else was quicker", SOON, async || {
+        let object = world.object(kind, key).await;
+        world.cluster.finalizer(kind, &object, "tests.example/look", kept).await.ok()
+    })
+    .await;
+}
+
+/// The last power change that the provider asked for must be done when the operator is told that the server is free.
+async fn given_back_in_order(world: &World, workspace: &Workspace) {
+    let kind = world.maintenances();
+    let objects = world.list(kind).await;
+    let object = objects.iter().find(|object| text(object, "/spec/serverRef/name") == "node2").expect("ours");
+    let key = Key::of(object);
+    // Kept by somebody else, so that it can be looked at after the provider has let it go.
+    keep(world, &key, true).await;
+    let destroy = workspace.start_destroy();
+    world.until(kind, &key, "being deleted", |object| object.metadata.deletion_timestamp.is_some()).await;
+    let power = world.simulator.system("node2").unwrap().power;
+    assert_eq!(power, PowerState::On, "it was let go before its power was back");
+    keep(world, &key, false).await;
+    destroy.wait(SOON * 2).await.succeeded();
+}
+
+async fn whole(family: Family, host: Host, name: &str, body: &str) {
+    let world = cluster(family, 2, Options::default()).await;
+    world.claim("node2", "owners", "claim1").await;
+    let workspace = Workspace::new(host);
+    configure(&world, &workspace, body);
+    // One at a time: hosts fold warnings with the same summary.
+    for (resource, says) in [
+        ("free", "Server: Available, claimed by nobody"),
+        ("owned", "Server: Reserved, claimed by owners/claim1: no approval yet"),
+    ] {
+        let target = format!("-target=metal_server_maintenance.{resource}");
+        let plan = workspace.run(&["plan", "-input=false", "-no-color", &target]).await.succeeded();
+        plan.says(&format!("Cluster: {name}")).says(says);
+    }
+    let apply = workspace.start_apply();
+    run(&world, &told(&workspace).await).await;
+    apply.wait(SOON * 2).await.succeeded();
+    let power = |server: &str| world.simulator.system(server).unwrap().power;
+    let wanted = if body == BOTH { PowerState::Off } else { PowerState::On };
+    assert_eq!((power("node1"), power("node2")), (PowerState::On, wanted));
+    let state = if family == Family::Parked { "Parked" } else { "Maintenance" };
+    for server in ["node1", "node2"] {
+        assert_eq!(world.server(server).await["status"]["state"], state, "{server}");
+    }
+    if body != BOTH {
+        let boots = world.list(Kind::Boot).await;
+        assert!(boots.iter().any(|boot| text(boot, "/spec/image") == "registry.example/bios:2"), "{boots:?}");
+    }
+    workspace.plan().await.is_empty();
+    let booted = network_boots(&world, "node2");
+    if family == Family::Parked {
+        workspace.destroy().await.succeeded();
+    } else {
+        given_back_in_order(&world, &workspace).await;
+        assert!(world.list(world.maintenances()).await.is_empty());
+    }
+    world.until_state("node2", "Reserved").await;
+    world.until_state("node1", "Available").await;
+    world.simulator.wait_power("node1", PowerState::Off, SOON).await.expect("as it was");
+    assert_eq!(power("node2"), PowerState::On);
+    assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+    // A claimed server that is handed back switched off is started from the network.
+    assert_eq!(network_boots(&world, "node2"), booted, "it was started from the network");
+    for server in ["node1", "node2"] {
+        let server = world.server(server).await;
+        let annotations = server["metadata"]["annotations"].to_string();
+        assert!(!annotations.contains("terraform-provider-metal"), "{annotations}");
+        assert!(server["spec"]["unclaimable"] != true, "{server}");
+    }
+    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+}
+
+macro_rules! families {
+    ($($test:ident: $family:ident on $host:ident, $name:literal, $body:expr;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                whole(Family::$family, Host::$host, $name, &$body).await;
+            }
+        )*
+    };
+}
+
+families! {
+    v0_1: V0_1 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", BOTH.to_owned();
+    v0_3: V0_3 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", booting();
+    v0_5: V0_5 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.4 or v0.5)", booting();
+    v0_6: V0_6 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)", BOTH.to_owned();
+    v0_7: V0_7 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)", booting();
+    the_maintenance_group: MaintenanceGroup on Terraform, "ServerMaintenance of maintenance.metal.ironcore.dev", BOTH.to_owned();
+    parked: Parked on OpenTofu, "parking (this cluster has no ServerMaintenance)", BOTH.to_owned();
+}
+
+/// One maintenance of `node1` where servers are parked.
+fn parking(more: &str) -> String {
+    super::maintenance("Enforced", more)
+}
+
+/// How often the operator or the provider asked a machine for a kind of reset.
+fn resets(world: &World, server: &str, kind: &str) -> usize {
+    let journal = world.simulator.journal(&JournalQuery::system(server).request("POST", "*ComputerSystem.Reset"));
+    journal.iter().filter(|entry| entry.body.as_ref().is_some_and(|body| body["ResetType"] == kind)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking_alone() {
+    let world = cluster(Family::Parked, 2, Options::default()).await;
+    let workspace = Workspace::new(Host::Terraform);
+    let merge = |server: &'static str, change| {
+        let key = Key::cluster(server);
+        let cluster = world.cluster.clone();
+        async move { cluster.merge(Kind::Server, &key, change).await.unwrap() }
+    };
+    // Somebody keeps claims away from this one, and has parked the other.
+    merge("node1", serde_json::json!({"spec": {"unclaimable": true}})).await;
+    let park = serde_json::json!({"metadata": {"annotations": {"metal.ironcore.dev/operation": "park"}}});
+    merge("node2", park).await;
+    world.until_state("node2", "Parked").await;
+    let foreign = parking("").replace("node1", "node2").replace("\"held\"", "\"other\"").replace("bios", "other");
+    configure(&world, &workspace, &(parking("") + &foreign));
+    let apply = workspace.start_apply();
+    eventually("the one is held, the other waits", SOON, async || {
+        let queue = workspace.metal(&["queue"]).await.succeeded();
+        let waits = queue.stdout.contains("parked by somebody who left no name");
+        (waits && queue.stdout.contains("InMaintenance")).then_some(())
+    })
+    .await;
+    let before = world.server("node2").await;
+    apply.interrupt_from_terminal();
+    apply.wait(SOON).await.failed().says("Waiting for node2 was interrupted");
+    let after = world.server("node2").await;
+    assert_eq!(before["metadata"]["annotations"], after["metadata"]["annotations"]);
+    assert_eq!(after["status"]["state"], "Parked");
+    workspace.destroy().await.succeeded();
+    world.until_state("node1", "Available").await;
+    assert_eq!(world.server("node1").await["spec"]["unclaimable"], true, "somebody else wanted that");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parking_that_the_operating_system_ignores_is_forced() {
+    let world = cluster(Family::Parked, 1, Options::default()).await;
+    world.claim("node1", "owners", "claim1").await;
+    let stuck = bmc_simulator::Behaviour { ignores_shutdown: true, ..bmc_simulator::Behaviour::default() };
+    world.simulator.set_behaviour("node1", stuck).unwrap();
+    let workspace = Workspace::new(Host::OpenTofu);
+    configure(&world, &workspace, &parking("server_power = \"Off\""));
+    let apply = workspace.start_apply();
+    apply.until_it_logs("it is asked to shut down", SOON).await;
+    assert_eq!(resets(&world, "node1", "ForceOff"), 0);
+    apply.wait(SOON).await.succeeded();
+    assert_eq!(resets(&world, "node1", "ForceOff"), 1);
+    assert_eq!(world.server("node1").await["status"]["state"], "Parked");
+    workspace.destroy().await.succeeded();
+    world.until_state("node1", "Reserved").await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+}
