@@ -23,6 +23,7 @@ use crate::{
 };
 
 use super::{
+    MetalOperatorSettings,
     discovery::{Found, discover},
     objects::{MANAGER, METAL, name, namespace, resource},
 };
@@ -45,6 +46,8 @@ impl Shelf {
 /// One cluster and what is known of it.
 pub(super) struct Fleet {
     pub(super) cluster: Cluster,
+    /// The cluster whose Nodes run on the servers.
+    pub(super) nodes: Cluster,
     /// Where our own objects are.
     pub(super) namespace: String,
     pub(super) shelf: Shelf,
@@ -72,7 +75,8 @@ fn named(resource: &ApiResource) -> String {
 }
 
 impl Fleet {
-    pub(super) fn new(cluster: Cluster, namespace: String, trust: Trust, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
+        let MetalOperatorSettings { cluster, namespace, trust, nodes } = settings;
         let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
         Self {
             servers: mirror("Server"),
@@ -80,6 +84,7 @@ impl Fleet {
             boots: mirror("ServerBootConfiguration"),
             maintenances: OnceCell::new(),
             found: OnceCell::new(),
+            nodes: nodes.unwrap_or_else(|| cluster.clone()),
             cluster,
             namespace,
             shelf: Shelf::default(),
@@ -146,15 +151,16 @@ impl Fleet {
         self.get(&self.servers, &resource(METAL, "Server"), None, name, fresh).await
     }
 
-    /// Something that belongs to the whole cluster, as it is now.
+    /// Something that belongs to a whole cluster, as it is now.
     pub(super) async fn cluster_object(
         &self,
+        cluster: &Cluster,
         kind: &ApiResource,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
         let resource = named(kind);
         let request = Request { verb: "get", resource: &resource, namespace: None, name: Some(name) };
-        let got = self.cluster.call(request, |client| {
+        let got = cluster.call(request, |client| {
             let api = Api::<DynamicObject>::all_with(client, kind);
             async move { api.get_opt(name).await }
         });
@@ -172,6 +178,17 @@ impl Fleet {
         &self,
         kind: &ApiResource,
         read: &DynamicObject,
+        change: Value,
+    ) -> Result<(), BackendError> {
+        self.patch_in(&self.cluster, kind, read, change).await
+    }
+
+    /// The same in one of the clusters.
+    pub(super) async fn patch_in(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiResource,
+        read: &DynamicObject,
         mut change: Value,
     ) -> Result<(), BackendError> {
         let resource = named(kind);
@@ -182,7 +199,7 @@ impl Fleet {
         }
         let request = Request { verb: "patch", resource: &resource, namespace: space, name: Some(name) };
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = self.cluster.call(request, |client| {
+        let patched = cluster.call(request, |client| {
             let (api, params, change) = (api(client, kind, space), params.clone(), Patch::Merge(change.clone()));
             async move { api.patch(name, &params, &change).await.map(|_: DynamicObject| ()) }
         });
@@ -226,34 +243,55 @@ impl Fleet {
         }
     }
 
-    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it.
+    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it. Its name tells its content: one that
+    /// is there is the right one.
     pub(super) async fn ignition_secret(
         &self,
+        space: &str,
         secret: &str,
         sha256: &str,
-        owner: &DynamicObject,
+        owner: Option<&DynamicObject>,
     ) -> Result<(), BackendError> {
+        let kind = resource("", "Secret");
         let Some(content) = self.shelf.get(sha256) else {
+            if self.secret_exists(space, secret).await? {
+                return Ok(());
+            }
             return Err(BackendError::Unsupported {
                 address: self.cluster.address(),
                 what: "the ignition's content is not known to this process: apply the configuration that has it"
                     .to_owned(),
             });
         };
-        let owner_kind = owner.types.clone().unwrap_or_default();
-        let wanted = json!({
+        let owners = owner.map(|owner| {
+            let kind = owner.types.clone().unwrap_or_default();
+            json!([{
+                "apiVersion": kind.api_version, "kind": kind.kind, "name": name(owner), "uid": owner.metadata.uid,
+            }])
+        });
+        let mut wanted = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {
-                "name": secret, "namespace": namespace(owner),
-                "labels": { "app.kubernetes.io/managed-by": MANAGER },
-                "ownerReferences": [{
-                    "apiVersion": owner_kind.api_version, "kind": owner_kind.kind, "name": name(owner),
-                    "uid": owner.metadata.uid,
-                }],
+                "name": secret, "namespace": space, "labels": { "app.kubernetes.io/managed-by": MANAGER },
             },
             "data": { "ignition": ByteString(content.expose_secret().as_bytes().to_vec()) },
         });
-        self.apply(&resource("", "Secret"), namespace(owner), secret, &wanted).await.map(drop)
+        if let Some(owners) = owners {
+            wanted["metadata"]["ownerReferences"] = owners;
+        }
+        self.apply(&kind, space, secret, &wanted).await.map(drop)
+    }
+
+    /// Whether a Secret is there. Its content is not asked for.
+    async fn secret_exists(&self, space: &str, secret: &str) -> Result<bool, BackendError> {
+        let kind = resource("", "Secret");
+        let named = named(&kind);
+        let request = Request { verb: "get", resource: &named, namespace: Some(space), name: Some(secret) };
+        let got = self.cluster.call(request, |client| {
+            let api = api(client, &kind, Some(space));
+            async move { api.get_metadata_opt(secret).await }
+        });
+        Ok(got.await.map_err(error)?.is_some())
     }
 
     /// User name and password of a BMC, from its secret.
@@ -262,7 +300,7 @@ impl Fleet {
             address: self.cluster.address(),
             what: format!("BMCSecret {secret} {what}"),
         };
-        let got = self.cluster_object(&resource(METAL, "BMCSecret"), secret).await?;
+        let got = self.cluster_object(&self.cluster, &resource(METAL, "BMCSecret"), secret).await?;
         let got = got.ok_or_else(|| missing("is not there"))?;
         // Its data is encoded as that of a Secret.
         let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
@@ -340,6 +378,11 @@ fn attribute(problem: &FieldProblem) -> Option<&'static str> {
         ("spec.priority", "priority"),
         ("spec.policy", "policy"),
         ("spec.serverRef", "server"),
+        // Of a claim.
+        ("spec.image", "image"),
+        ("spec.power", "server_power"),
+        ("spec.ignitionSecretRef", "ignition"),
+        ("metadata.name", "name"),
     ]
     .into_iter()
     .find_map(|(prefix, attribute)| field.starts_with(prefix).then_some(attribute))

@@ -12,8 +12,10 @@ mod machine;
 mod native;
 mod objects;
 mod operation;
+mod owners;
 mod park;
 mod request;
+mod word;
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +32,7 @@ use crate::{
     kubernetes::Cluster,
 };
 
-use super::{Backend, BackendError, Machine, redfish::Trust};
+use super::{Backend, BackendError, Machine, NativeOwnership, redfish::Trust};
 
 use fleet::Fleet;
 use machine::OperatorMachine;
@@ -47,6 +49,8 @@ pub struct MetalOperatorSettings {
     pub namespace: String,
     /// How the certificates of BMCs are judged.
     pub trust: Trust,
+    /// The cluster whose Nodes run on the servers, where that is another one.
+    pub nodes: Option<Cluster>,
 }
 
 /// Servers of one cluster.
@@ -60,8 +64,7 @@ impl MetalOperatorBackend {
     /// A backend; asks nobody.
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
-        let MetalOperatorSettings { cluster, namespace, trust } = settings;
-        let fleet = Fleet::new(cluster, namespace, trust, Arc::clone(clock));
+        let fleet = Fleet::new(settings, Arc::clone(clock));
         Self { fleet: Arc::new(fleet), machines: Mutex::default() }
     }
 }
@@ -89,6 +92,10 @@ impl Backend for MetalOperatorBackend {
 
     fn keep(&self, sha256: String, content: SecretString) {
         self.fleet.shelf.put(sha256, content);
+    }
+
+    fn ownership(&self) -> Option<&dyn NativeOwnership> {
+        Some(self)
     }
 
     async fn close(&self) {
