@@ -1,6 +1,7 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
 mod flows;
+mod migration;
 
 use bmc_simulator::{Simulator, SimulatorConfig};
 
