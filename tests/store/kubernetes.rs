@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -30,7 +30,7 @@ use terraform_provider_metal::{
 use tokio::sync::Notify;
 
 use crate::{
-    bench::{WrongClock, apply, finish, hold, join, kubernetes, soon, try_admit},
+    bench::{HandClock, WrongClock, apply, finish, hold, join, kubernetes, soon, try_admit},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{
         kubernetes::Kubernetes,
@@ -843,4 +843,51 @@ async fn a_server_that_is_away_is_said_to_be_away() {
     until("an answer", async || store.view(&key("k")).await.ok()).await;
     finish(&store, &key("k"), &uid, generation).await.unwrap();
     assert_eq!(said(&store, &id("a")).await, ["enqueued", "admitted", "released"]);
+}
+
+/// What stands for nothing goes after a day; what is in use stays, however old it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_processes_left_behind_is_taken_away_after_a_day() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let cluster = shared().await;
+    let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
+    let dies = open(&through(&proxy, cluster, &namespace)).await;
+    let held = Arc::new(Notify::new());
+    let told = held.clone();
+    proxy.rule(move |seen| {
+        if seen.method == "POST" && seen.body.contains("\"metal-lock-") {
+            told.notify_one();
+            return Deal::Wait(Arc::default());
+        }
+        Deal::Pass
+    });
+    let (wish, k) = (request("a", 9), key("k1"));
+    tokio::select! {
+        _ = enqueue(&*dies, &k, &wish) => panic!("it is held up"),
+        () = held.notified() => {}
+    }
+    let clock = HandClock::new();
+    let store = kubernetes(&cluster.store(&namespace), Some(clock.clone())).await.unwrap();
+    let (uid, _) = hold(&store, &key("k2"), &request("held", 1)).await;
+    store.renew(&runner(5), TTL).await.unwrap();
+    let all = maps(cluster, &namespace).await;
+    let pointers = async || {
+        let selected = ListParams::default().labels("terraform-provider-metal/kind in (name,uid)");
+        all.list(&selected).await.unwrap().items.len()
+    };
+    let leases: Api<Lease> = Api::namespaced(Kubernetes::client(&cluster.kubeconfig()).await, &namespace);
+    let runners = async || leases.list(&ListParams::default()).await.unwrap().items.len();
+    assert_eq!((pointers().await, runners().await), (4, 2));
+    assert_eq!(store.prune(DAY * 365, 100).await.unwrap(), 0);
+    // By the time of the store the objects are old, the Leases are not.
+    assert_eq!((pointers().await, runners().await), (2, 2));
+    clock.pass(DAY * 2);
+    assert_eq!(store.prune(DAY * 365, 100).await.unwrap(), 0);
+    assert_eq!((pointers().await, runners().await), (2, 1), "who is attached is asked about");
+    let view = store.view(&key("k2")).await.unwrap();
+    assert_eq!(view.leases.0.keys().collect::<Vec<_>>(), [&runner(1).id]);
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Active(_))));
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+    // The name is free for anybody, also for a server that nobody ever asked for.
+    enqueue(&store, &key("k3"), &request("a", 2)).await.unwrap();
 }
