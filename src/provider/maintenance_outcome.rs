@@ -111,6 +111,18 @@ pub(super) fn conclude(
             );
             state
         }
+        Finish::Interrupted if matches!(record.phase, Phase::Pending) && !record.keeps_place => {
+            error(
+                format!("Waiting for {server} was interrupted"),
+                format!(
+                    "{} could not leave the queue, because its request to the server's own maintenance system could not be taken \
+                     back. Nothing is left in the state. The place is kept for {}: apply again to go on in it.",
+                    record.id,
+                    shown_duration(record.spec.hold_place_for)
+                ),
+            );
+            None
+        }
         Finish::Interrupted => {
             diags.add_warning(diagnostic(
                 "Preparing a server was interrupted",

@@ -14,6 +14,7 @@ mod objects;
 mod operation;
 mod park;
 mod request;
+mod withdrawal;
 
 use std::{
     collections::BTreeMap,

@@ -2,6 +2,9 @@
 
 mod families;
 mod flows;
+mod lost;
+mod races;
+mod strangers;
 
 use bmc_simulator::{Simulator, SimulatorConfig};
 
