@@ -7,7 +7,7 @@ use crate::{
     maintenance::{
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
-        native::Standing,
+        native,
         queue::{self, Turn},
         report::{self, Line},
         state::{Maintenance, Phase},
@@ -120,8 +120,7 @@ impl Engine {
             Err(error) => Err(error),
         };
         let taken_away = match self.standing(&held.record).await {
-            Ok(Some(Standing::Lost(why) | Standing::Refused(why))) => Some(why),
-            Ok(Some(Standing::Absent)) => Some("our request is gone".to_owned()),
+            Ok(Some(standing)) => native::taken_away(&standing),
             _ => None,
         };
         Seen { held, machine, taken_away }

@@ -38,6 +38,7 @@ pub fn wish_of(record: &Maintenance, store: &str) -> NativeWish {
         asked: native.is_some_and(|native| native.asked),
         memory: native.map(|native| native.memory.clone()).unwrap_or_default(),
         enters: native.is_some_and(|native| native.system.enters),
+        entered: native.is_some_and(|native| native.entered),
         ..wish_for(&record.spec, &record.owner, store)
     }
 }
@@ -58,6 +59,7 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
         reason: spec.reason.clone(),
         ticket: spec.ticket.clone(),
         asked: false,
+        entered: false,
         enters: spec.kind == Kind::Maintenance,
         memory: std::collections::BTreeMap::new(),
     }
@@ -201,6 +203,8 @@ impl Drive<'_> {
         }
         let Some((machine, wish)) = self.native()? else { return Ok(true) };
         let Some(native) = machine.native() else { return Ok(true) };
+        // Who leaves waits for no owner any more.
+        let wish = NativeWish { asks: Asks::Nobody, ..wish };
         let limit = if control.stop.is_cancelled() {
             STOP_GRACE
         } else {
@@ -220,7 +224,11 @@ impl Drive<'_> {
                 // What is on its way back needs nobody.
                 Standing::Absent | Standing::Refused(_) => return Ok(()),
                 Standing::Returning(_) => {}
-                Standing::Waiting(_) | Standing::Granted | Standing::Lost(_) | Standing::Leftovers(_) => {
+                Standing::Waiting(_)
+                | Standing::Granted
+                | Standing::Lost(_)
+                | Standing::Failed(_)
+                | Standing::Leftovers(_) => {
                     native.leave(wish).await?;
                 }
             }

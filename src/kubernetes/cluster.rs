@@ -32,6 +32,9 @@ pub struct ClusterSettings {
 /// How long one request may take when nothing else is said.
 const REQUEST: Duration = Duration::from_secs(10);
 
+/// How long a connection may say nothing while an answer is awaited.
+const SILENCE: Duration = Duration::from_secs(75);
+
 /// How often a request that was turned away for being one too many is made again, before that is told.
 const AGAIN: u32 = 4;
 
@@ -119,6 +122,9 @@ impl Cluster {
             // A request that was answered with 503 or 504 may have been carried out: who asks decides what is done then.
             config.default_retry = false;
             config.connect_timeout = Some(self.patience());
+            // A list that a watch begins with has no time limit of its own. A quiet watch is heard of before this.
+            config.read_timeout = Some(SILENCE);
+            config.reset_reader_on_write = true;
             let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             let client = Client::try_from(config).map_err(|error| self.misconfigured(words(&error)))?;
             Ok((client, address))

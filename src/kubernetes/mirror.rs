@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,6 +30,9 @@ use crate::clock::within;
 
 /// The pauses after a failure: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// How long one watch lasts, in seconds: one that is cut without a word is noticed that late.
+const WATCH: u32 = 60;
 
 /// How long a reader waits for the first list.
 const FIRST_LIST: Duration = Duration::from_secs(15);
@@ -62,6 +68,8 @@ pub struct Mirror {
     changes: watch::Sender<u64>,
     task: OnceCell<AbortHandle>,
     asking: tokio::sync::Mutex<()>,
+    /// Counts answers, so that whoever waited for one takes it.
+    asked: AtomicU64,
 }
 
 impl fmt::Debug for Mirror {
@@ -90,6 +98,7 @@ impl Mirror {
             changes,
             task: OnceCell::new(),
             asking: tokio::sync::Mutex::default(),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -170,9 +179,12 @@ impl Mirror {
     /// The watch broke, and says nothing when it goes on without a change: one small request tells whether the server is
     /// there again.
     async fn ask_again(&self) -> Result<(), ClusterError> {
+        let before = self.asked.load(Ordering::SeqCst);
         let _one_at_a_time = self.asking.lock().await;
-        if self.known().problem.is_none() {
-            return Ok(());
+        let known = self.known().problem.clone();
+        // Hundreds may wait for the same answer, and each would wait as long as a silent server takes.
+        if known.is_none() || self.asked.load(Ordering::SeqCst) != before {
+            return known.map_or(Ok(()), Err);
         }
         let asked = self
             .cluster
@@ -181,6 +193,7 @@ impl Mirror {
                 async move { api.list_metadata(&kube::api::ListParams::default().limit(1)).await }
             })
             .await;
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let mut known = self.known();
         known.problem = asked.err();
         known.problem.clone().map_or(Ok(()), Err)
@@ -206,7 +219,8 @@ impl Mirror {
         let (known, changes) = (Arc::clone(&self.known), self.changes.clone());
         let (cluster, resource) = (self.cluster.clone(), self.resource.clone());
         let task = tokio::spawn(async move {
-            let events = watcher::watcher(api, watcher::Config::default()).backoff(Pauses { next: PAUSE.0 });
+            let events =
+                watcher::watcher(api, watcher::Config::default().timeout(WATCH)).backoff(Pauses { next: PAUSE.0 });
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {
                 {

@@ -91,6 +91,8 @@ pub struct NativeWish {
     pub ticket: Option<String>,
     /// Whether it may be there already.
     pub asked: bool,
+    /// Whether the server was taken with it: see [`Native::entered`].
+    pub entered: bool,
     /// See [`System::enters`].
     pub enters: bool,
     /// See [`Native::memory`].
@@ -119,8 +121,10 @@ pub enum Standing {
     Granted,
     /// It was ours and is somebody else's, or nobody's.
     Lost(String),
-    /// It will never be granted.
+    /// It will never be granted, and nothing of ours is there.
     Refused(String),
+    /// It is there and holds nothing, now or ever: it is to be taken back.
+    Failed(String),
     /// It is being taken back, or the server is on its way back; this ends by itself.
     Returning(String),
     /// Ours is gone, and left something behind that the next [`Action::LeaveNative`] removes.
@@ -165,11 +169,14 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, native: &Native) -> 
         return there.then_some(Decision::Act(Action::LeaveNative));
     }
     let (granted, said) = match &view.standing {
-        Standing::Refused(why) => return Some(Decision::Finished(Finish::Refused(why.clone()))),
+        Standing::Refused(why) | Standing::Failed(why) => {
+            return Some(Decision::Finished(Finish::Refused(why.clone())));
+        }
         Standing::Absent if theirs => return Some(Decision::Act(Action::EnterNative)),
         Standing::Leftovers(_) if theirs => return Some(Decision::Act(Action::LeaveNative)),
         Standing::Absent | Standing::Granted | Standing::Leftovers(_) => (true, None),
-        Standing::Waiting(why) | Standing::Lost(why) | Standing::Returning(why) => (false, Some(why.clone())),
+        Standing::Waiting(why) => (false, Some(why.clone())),
+        Standing::Lost(why) | Standing::Returning(why) => (false, Some(format!("the server: {why}"))),
     };
     if native.granted != granted || native.said != said {
         return Some(Decision::Change(Change::Native { granted, said, memory: view.memory.clone() }));
@@ -191,15 +198,20 @@ pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision
         return None;
     }
     let Some(view) = &at.facts.native else { return Some(Decision::Look(Need::Native)) };
-    let why = match &view.standing {
-        Standing::Granted => return None,
-        Standing::Lost(why) | Standing::Refused(why) => why.clone(),
+    taken_away(&view.standing).map(|why| Decision::Change(Change::NativeLost(why)))
+}
+
+/// Why a server that was entered is ours no more, by where its request stands; `None`: it is.
+#[must_use]
+pub fn taken_away(standing: &Standing) -> Option<String> {
+    match standing {
+        Standing::Granted => None,
+        Standing::Lost(why) | Standing::Refused(why) | Standing::Failed(why) => Some(why.clone()),
         Standing::Waiting(why) | Standing::Returning(why) | Standing::Leftovers(why) => {
-            format!("it is out of maintenance again ({why})")
+            Some(format!("it is out of maintenance again ({why})"))
         }
-        Standing::Absent => "our request is gone".to_owned(),
-    };
-    Some(Decision::Change(Change::NativeLost(why)))
+        Standing::Absent => Some("our request is gone".to_owned()),
+    }
 }
 
 /// Entering under our slot.
@@ -209,7 +221,7 @@ pub(super) fn enter(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
     let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterNative);
     match &view.standing {
         Standing::Granted => Verdict::Done,
-        Standing::Refused(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
+        Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
         Standing::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
@@ -248,7 +260,7 @@ pub(super) fn leave(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
         // Leaving can take several calls, each of which finds what the one before left.
         Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
-        Standing::Waiting(_) | Standing::Granted | Standing::Lost(_) | Standing::Leftovers(_) => {
+        Standing::Waiting(_) | Standing::Granted | Standing::Lost(_) | Standing::Failed(_) | Standing::Leftovers(_) => {
             pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now)
         }
     }

@@ -39,8 +39,13 @@ pub(super) fn conclude(
     let state = Some((model, Private::of(engine, record)));
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    if let Some((summary, detail)) = only_waited(&server, driven, timeout) {
+        error(summary, detail);
+        return None;
+    }
     match &driven.finish {
         Finish::Reached => state,
+        Finish::Withdrawn | Finish::Refused(_) => None,
         Finish::Over => match &record.phase {
             Phase::Failed { cause, .. } => {
                 error(
@@ -70,36 +75,6 @@ pub(super) fn conclude(
                 None
             }
         },
-        Finish::Withdrawn => {
-            error(
-                format!("Waiting for {server} was interrupted"),
-                format!(
-                    "{} left the queue; nothing was done to the server and nothing is left in the state.",
-                    record.id
-                ),
-            );
-            None
-        }
-        Finish::Refused(why) => {
-            error(
-                format!("{server} cannot be taken"),
-                format!("{why}\nNothing was done to the server and nothing is left in the state."),
-            );
-            None
-        }
-        Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => {
-            error(
-                format!("{server} was not available in time"),
-                format!(
-                    "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {}: apply again to go \
-                     on in it, or raise timeouts.create.",
-                    record.id,
-                    shown_duration(timeout),
-                    shown_duration(record.spec.hold_place_for)
-                ),
-            );
-            None
-        }
         Finish::TimedOut(reason) => {
             error(
                 format!("The maintenance of {server} did not end in time"),
@@ -132,6 +107,41 @@ pub(super) fn conclude(
             None
         }
     }
+}
+
+/// What to say of a drive that ended before the server was taken: nothing of it goes into the state.
+fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(String, String)> {
+    let record = &driven.record;
+    let pending = matches!(record.phase, Phase::Pending);
+    let kept = shown_duration(record.spec.hold_place_for);
+    Some(match &driven.finish {
+        Finish::Withdrawn => (
+            format!("Waiting for {server} was interrupted"),
+            format!("{} left the queue; nothing was done to the server and nothing is left in the state.", record.id),
+        ),
+        Finish::Refused(why) => (
+            format!("{server} cannot be taken"),
+            format!("{why}\nNothing was done to the server and nothing is left in the state."),
+        ),
+        Finish::TimedOut(reason) if pending => (
+            format!("{server} was not available in time"),
+            format!(
+                "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {kept}: apply again to go on in \
+                 it, or raise timeouts.create.",
+                record.id,
+                shown_duration(timeout)
+            ),
+        ),
+        Finish::Interrupted if pending && !record.keeps_place => (
+            format!("Waiting for {server} was interrupted"),
+            format!(
+                "{} could not leave the queue, because its request to the server's own maintenance system could not be taken \
+                 back. Nothing is left in the state. The place is kept for {kept}: apply again to go on in it.",
+                record.id
+            ),
+        ),
+        _ => return None,
+    })
 }
 
 fn as_it_was(record: &Maintenance) -> String {

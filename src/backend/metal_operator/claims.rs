@@ -12,7 +12,6 @@ use super::{
     discovery::{Found, Words},
     fleet::Fleet,
     objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, resource},
-    request::command,
 };
 
 /// An owner's answer.
@@ -64,4 +63,15 @@ pub(super) async fn remove_marks(fleet: &Fleet, claim: &str) -> Result<(), Backe
         "annotations": gone(&|key| annotation(&object, key).is_some()),
     } });
     fleet.patch(&resource(METAL, "ServerClaim"), &object, change).await
+}
+
+/// How an owner's word is written here, for people who are to write it.
+fn command(found: &Found, claim: &str) -> String {
+    let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
+    match found.words {
+        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {APPROVED}=true"),
+        Words::Annotations => {
+            format!("kubectl annotate serverclaim -n {namespace} {name} {APPROVAL}=true")
+        }
+    }
 }

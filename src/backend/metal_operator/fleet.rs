@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -134,16 +134,38 @@ impl Fleet {
         name: &str,
         fresh: bool,
     ) -> Result<Option<Arc<DynamicObject>>, BackendError> {
-        if !fresh {
-            return mirror.get(namespace, name).await.map_err(error);
+        if fresh {
+            Ok(self.now(kind, namespace, name).await?.map(Arc::new))
+        } else {
+            mirror.get(namespace, name).await.map_err(error)
         }
+    }
+
+    /// One object as it is now.
+    pub(super) async fn now(
+        &self,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
         let resource = named(kind);
         let request = Request { verb: "get", resource: &resource, namespace, name: Some(name) };
         let got = self.cluster.call(request, |client| {
             let api = api(client, kind, namespace);
             async move { api.get_opt(name).await }
         });
-        Ok(got.await.map_err(error)?.map(Arc::new))
+        got.await.map_err(error)
+    }
+
+    /// All objects of a kind as they are now.
+    pub(super) async fn list(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, BackendError> {
+        let resource = named(kind);
+        let request = Request { verb: "list", resource: &resource, namespace: None, name: None };
+        let listed = self.cluster.call(request, |client| {
+            let api = Api::<DynamicObject>::all_with(client, kind);
+            async move { api.list(&ListParams::default()).await }
+        });
+        Ok(listed.await.map_err(error)?.items)
     }
 
     /// A server. Fresh: not older than this call.
@@ -180,6 +202,16 @@ impl Fleet {
         read: &DynamicObject,
         change: Value,
     ) -> Result<(), BackendError> {
+        self.patched(kind, read, change).await.map(drop)
+    }
+
+    /// The same; tells what it is now.
+    pub(super) async fn patched(
+        &self,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        change: Value,
+    ) -> Result<DynamicObject, BackendError> {
         self.patch_in(&self.cluster, kind, read, change).await
     }
 
@@ -190,7 +222,7 @@ impl Fleet {
         kind: &ApiResource,
         read: &DynamicObject,
         mut change: Value,
-    ) -> Result<(), BackendError> {
+    ) -> Result<DynamicObject, BackendError> {
         let resource = named(kind);
         let (space, name) = (read.metadata.namespace.as_deref(), name(read));
         if let Some(metadata) = change.as_object_mut().map(|it| it.entry("metadata").or_insert_with(|| json!({}))) {
@@ -201,7 +233,7 @@ impl Fleet {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patched = cluster.call(request, |client| {
             let (api, params, change) = (api(client, kind, space), params.clone(), Patch::Merge(change.clone()));
-            async move { api.patch(name, &params, &change).await.map(|_: DynamicObject| ()) }
+            async move { api.patch(name, &params, &change).await }
         });
         patched.await.map_err(error)
     }
@@ -225,20 +257,27 @@ impl Fleet {
         applied.await.map_err(error)
     }
 
-    /// Deletes exactly the object that was read. One that is gone is fine.
-    pub(super) async fn delete(&self, kind: &ApiResource, read: &DynamicObject) -> Result<(), BackendError> {
+    /// Deletes exactly the object that was read; `unchanged`: only as it was read. One that is gone is fine.
+    pub(super) async fn delete(
+        &self,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        unchanged: bool,
+    ) -> Result<(), BackendError> {
         let resource = named(kind);
         let (space, name) = (Some(namespace(read)), name(read));
         let request = Request { verb: "delete", resource: &resource, namespace: space, name: Some(name) };
-        let only = Preconditions { uid: read.metadata.uid.clone(), resource_version: None };
+        let resource_version = read.metadata.resource_version.clone().filter(|_| unchanged);
+        let only = Preconditions { uid: read.metadata.uid.clone(), resource_version };
         let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
         let deleted = self.cluster.call(request, |client| {
             let (api, params) = (api(client, kind, space), params.clone());
             async move { api.delete(name, &params).await.map(|_| ()) }
         });
         match deleted.await {
+            Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
             // Another one of that name: ours is gone.
-            Ok(()) | Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => Ok(()),
+            Err(ClusterError::Conflict { .. }) if !unchanged => Ok(()),
             Err(problem) => Err(error(problem)),
         }
     }

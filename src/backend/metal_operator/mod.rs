@@ -15,6 +15,7 @@ mod operation;
 mod owners;
 mod park;
 mod request;
+mod withdrawal;
 mod word;
 
 use std::{

@@ -16,6 +16,7 @@ use super::{
     objects::{OUR_ID, OUR_STORE, OUR_UID, annotation, full_name, reference, text, whose},
     park::Parking,
     request::Request,
+    withdrawal::take_back,
 };
 
 impl OperatorMachine {
@@ -107,7 +108,7 @@ impl NativeMaintenance for OperatorMachine {
         if annotation(&object, OUR_UID) != Some(&request.uid) {
             return Ok(());
         }
-        self.fleet.delete(&kind, &object).await
+        take_back(&self.fleet, &kind, &object).await
     }
 
     async fn changed(&self) {
@@ -163,7 +164,9 @@ impl NativeMaintenance for OperatorMachine {
         if !others.is_empty() {
             lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
         }
-        if let Ok(NativeView { standing: Standing::Refused(why), .. }) = self.look(wish, false).await {
+        if let Ok(NativeView { standing: Standing::Refused(why) | Standing::Failed(why), .. }) =
+            self.look(wish, false).await
+        {
             lines.push(format!("It would be refused: {why}."));
         }
         Ok(lines)

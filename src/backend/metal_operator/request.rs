@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     claims::{self, Approval},
-    discovery::{Found, Way, Words},
+    discovery::{Found, Way},
     fleet::Fleet,
     objects::{
         MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, name,
@@ -57,7 +57,7 @@ impl Request<'_> {
         format!("{}-{mark}", server.trim_end_matches(['-', '.']))
     }
 
-    fn full_name(&self) -> String {
+    pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.fleet.namespace, self.name())
     }
 
@@ -72,11 +72,21 @@ impl Request<'_> {
     }
 
     /// Whether an object was made for this maintenance, perhaps for an earlier incarnation of it.
-    fn is_ours(&self, object: &DynamicObject) -> bool {
+    pub(super) fn is_ours(&self, object: &DynamicObject) -> bool {
         annotation(object, OUR_STORE) == Some(&self.wish.store) && annotation(object, OUR_ID) == Some(&self.wish.id)
     }
 
     pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
+        use Standing::{Failed, Leftovers, Lost, Refused};
+        let view = self.look_once(fresh).await?;
+        // Each kind has a watch of its own, and two of them may be at two moments: what would end a wait is looked at again.
+        if fresh || !matches!(view.standing, Failed(_) | Leftovers(_) | Lost(_) | Refused(_)) {
+            return Ok(view);
+        }
+        self.look_once(true).await
+    }
+
+    async fn look_once(&self, fresh: bool) -> Result<NativeView, BackendError> {
         let found = self.fleet.found().await?;
         let seen = self.seen(fresh).await?;
         let boot = match seen.object.as_ref().filter(|object| self.is_ours(object)) {
@@ -93,7 +103,7 @@ impl Request<'_> {
         seen: &Seen,
         boot: Option<&BootReadiness>,
     ) -> Result<Standing, BackendError> {
-        let Some(object) = &seen.object else { return self.without_object(found, seen).await };
+        let Some(object) = &seen.object else { return self.without_object(seen).await };
         let full = full_name(object);
         if !self.is_ours(object) {
             return Ok(Standing::Refused(format!(
@@ -110,8 +120,13 @@ impl Request<'_> {
             return Ok(Standing::Absent);
         }
         let Some(server) = &seen.server else {
-            return Ok(Standing::Lost(format!("there is no Server {:?} any more", self.server)));
+            return Ok(Standing::Failed(format!("there is no Server {:?} any more", self.server)));
         };
+        if !self.wish.entered
+            && let Some(why) = self.unclaimed(server)
+        {
+            return Ok(Standing::Leftovers(why));
+        }
         let state = text(server, "/status/state").unwrap_or("unknown");
         let holder = reference(server, "/spec/serverMaintenanceRef");
         let ours = holder.as_deref() == Some(&full);
@@ -121,21 +136,22 @@ impl Request<'_> {
             Some("InMaintenance") if ours => Standing::Waiting(format!(
                 "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
             )),
-            Some("InMaintenance") => Standing::Lost(match holder {
-                Some(other) => format!(
+            Some("InMaintenance") => match holder {
+                Some(other) => Standing::Lost(format!(
                     "ServerMaintenance {full} says InMaintenance, but the Server's serverMaintenanceRef names {}",
                     self.described(&other).await?
-                ),
-                None => {
-                    format!("ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef")
-                }
-            }),
+                )),
+                // Nothing makes that good but a new request.
+                None => Standing::Leftovers(format!(
+                    "ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef"
+                )),
+            },
             Some("Failed") => {
                 let why = match boot {
                     Some(BootReadiness::Error(message)) => message.clone(),
                     _ => "without a reason that is told".to_owned(),
                 };
-                Standing::Refused(format!("ServerMaintenance {full} is Failed: {why}"))
+                Standing::Failed(format!("ServerMaintenance {full} is Failed: {why}"))
             }
             _ => Standing::Waiting(self.pending(found, object, server, holder).await?),
         })
@@ -181,7 +197,7 @@ impl Request<'_> {
     }
 
     /// Where a server stands for which there is no request of ours.
-    async fn without_object(&self, found: &Found, seen: &Seen) -> Result<Standing, BackendError> {
+    async fn without_object(&self, seen: &Seen) -> Result<Standing, BackendError> {
         let Some(server) = &seen.server else {
             return Ok(if self.wish.asked {
                 Standing::Absent
@@ -189,53 +205,66 @@ impl Request<'_> {
                 Standing::Refused(format!("the cluster has no Server {:?}", self.server))
             });
         };
-        let claim = reference(server, "/spec/serverClaimRef");
+        if !self.wish.entered
+            && let Some(why) = self.unclaimed(server)
+        {
+            return Ok(Standing::Waiting(why));
+        }
         if !self.wish.asked {
-            let alone = claim.is_none() && self.wish.asks == Asks::OwnerItMustHave;
-            return Ok(if alone {
-                Standing::Waiting("a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
-            } else {
-                Standing::Absent
-            });
+            return Ok(Standing::Absent);
         }
         let holder = reference(server, "/spec/serverMaintenanceRef");
         if holder.as_deref() == Some(&self.full_name()) {
             return Ok(Standing::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
         }
-        if holder.is_none() && self.fleet.maintenances_of(self.server).await?.is_empty() {
-            if let Some(claim) = &claim
+        // The watch may still tell of our own.
+        let ours = self.full_name();
+        let others = self.fleet.maintenances_of(self.server).await?.iter().any(|other| full_name(other) != ours);
+        if holder.is_none() && !others {
+            if let Some(claim) = &reference(server, "/spec/serverClaimRef")
                 && claims::has_marks(self.fleet, claim).await?
+                && !self.others_are_there().await?
             {
                 return Ok(Standing::Leftovers(format!("ServerClaim {claim} still has the marks of a maintenance")));
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
-            if matches!(state, "Maintenance" | "Initial" | "Discovery") {
+            if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {
                 return Ok(Standing::Returning(format!("the Server is on its way back ({state})")));
             }
         }
-        let _ = found;
         Ok(Standing::Absent)
+    }
+
+    /// What is waited for where a server must have an owner and has none.
+    fn unclaimed(&self, server: &DynamicObject) -> Option<String> {
+        let alone = self.wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
+        alone.then(|| "a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
     }
 
     /// Makes the request, or makes one of an earlier incarnation ours.
     pub(super) async fn enter(&self) -> Result<(), BackendError> {
-        if let Some(object) = self.object(true).await?
-            && (!self.is_ours(&object) || object.metadata.deletion_timestamp.is_some())
+        let before = self.object(true).await?;
+        if let Some(object) = &before
+            && (!self.is_ours(object) || object.metadata.deletion_timestamp.is_some())
         {
             return Ok(());
         }
         let wanted = self.wanted(None, None, None).await?;
-        self.apply(&wanted).await.map(drop)
+        self.apply(wanted, before.as_deref()).await.map(drop)
     }
 
-    async fn apply(&self, wanted: &Value) -> Result<DynamicObject, BackendError> {
+    /// `before`: the object that is changed; where that is gone, no other one is made.
+    async fn apply(&self, mut wanted: Value, before: Option<&DynamicObject>) -> Result<DynamicObject, BackendError> {
+        if let Some(before) = before {
+            wanted["metadata"]["uid"] = json!(before.metadata.uid);
+        }
         let Some((_, kind)) = self.fleet.maintenances().await? else {
             return Err(BackendError::Unsupported {
                 address: self.fleet.cluster.address(),
                 what: "there is no ServerMaintenance".to_owned(),
             });
         };
-        self.fleet.apply(&kind, &self.fleet.namespace, &self.name(), wanted).await
+        self.fleet.apply(&kind, &self.fleet.namespace, &self.name(), &wanted).await
     }
 
     /// All that we say of the object: server-side apply takes away what is not said again.
@@ -305,7 +334,13 @@ impl Request<'_> {
         let object = self.held().await?;
         let (_, template, stale) = Self::said(&object);
         let wanted = self.wanted(Some(power), template.as_ref(), stale).await?;
-        self.apply(&wanted).await.map(drop)
+        let object = self.apply(wanted, Some(&object)).await?;
+        if text(&object, "/status/state") != Some("Failed") {
+            return Ok(());
+        }
+        // Whose boot configuration failed, the operator does nothing more about: the server's own wish is what is left.
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
+        self.fleet.patch(&resource(METAL, "Server"), &server, json!({ "spec": { "power": power } })).await
     }
 
     /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
@@ -317,12 +352,12 @@ impl Request<'_> {
         if before.is_some() && !same {
             // The operator makes a new one, whose `Ready` is about what is asked now.
             let without = self.wanted(power, None, stale.as_deref()).await?;
-            self.apply(&without).await?;
+            self.apply(without, Some(&object)).await?;
             stale = self.remove_boot_configuration().await?.or(stale);
         }
         if template.is_some() || stale.is_some() {
             let wanted = self.wanted(power, template.as_ref(), stale.as_deref()).await?;
-            self.apply(&wanted).await?;
+            self.apply(wanted, Some(&object)).await?;
         }
         Ok(())
     }
@@ -338,7 +373,7 @@ impl Request<'_> {
             self.fleet.patch(&resource(METAL, "Server"), &server, change).await?;
         }
         let Some(boot) = self.fleet.get(&self.fleet.boots, &boots, space, &name, true).await? else { return Ok(None) };
-        self.fleet.delete(&boots, &boot).await?;
+        self.fleet.delete(&boots, &boot, false).await?;
         Ok(boot.metadata.uid.clone())
     }
 
@@ -374,26 +409,6 @@ impl Request<'_> {
             )),
         }))
     }
-
-    /// Takes the request back, or removes what was left of it.
-    pub(super) async fn leave(&self) -> Result<(), BackendError> {
-        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
-        if let Some(object) = self.object(true).await? {
-            return if self.is_ours(&object) { self.fleet.delete(&kind, &object).await } else { Ok(()) };
-        }
-        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
-        if reference(&server, "/spec/serverMaintenanceRef") == Some(self.full_name()) {
-            // Nobody but metal-operator v0.7 removes it.
-            let change = json!({ "spec": { "serverMaintenanceRef": null } });
-            return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
-        }
-        match reference(&server, "/spec/serverClaimRef") {
-            Some(claim) if self.fleet.maintenances_of(self.server).await?.is_empty() => {
-                claims::remove_marks(self.fleet, &claim).await
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later), then age, then name.
@@ -425,15 +440,4 @@ pub(super) fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) 
 /// The name of the Secret that holds a request's ignition.
 pub(super) fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
-}
-
-/// How an owner's word is written here, for people who are to write it.
-pub(super) fn command(found: &Found, claim: &str) -> String {
-    let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
-    match found.words {
-        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {}=true", super::objects::APPROVED),
-        Words::Annotations => {
-            format!("kubectl annotate serverclaim -n {namespace} {name} {}=true", super::objects::APPROVAL)
-        }
-    }
 }

@@ -4,7 +4,10 @@ mod approvals;
 mod families;
 mod flows;
 mod guide;
+mod lost;
 mod migration;
+mod races;
+mod strangers;
 
 use std::path::Path;
 

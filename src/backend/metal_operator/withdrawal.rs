@@ -1,0 +1,94 @@
+//! Taking a request back, and what it left.
+
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::json;
+
+use crate::backend::BackendError;
+
+use super::{
+    claims,
+    discovery::Words,
+    fleet::Fleet,
+    objects::{METAL, full_name, reference, resource, text},
+    request::Request,
+};
+
+/// How often an object that others write at the same moment is tried to be taken away.
+const TRIES: usize = 5;
+
+impl Request<'_> {
+    /// Takes the request back, or removes what was left of it.
+    pub(super) async fn leave(&self) -> Result<(), BackendError> {
+        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
+        if let Some(object) = self.object(true).await? {
+            return if self.is_ours(&object) { take_back(self.fleet, &kind, &object).await } else { Ok(()) };
+        }
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
+        if reference(&server, "/spec/serverMaintenanceRef") == Some(self.full_name()) {
+            // Nobody but metal-operator v0.7 removes it.
+            let change = json!({ "spec": { "serverMaintenanceRef": null } });
+            return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
+        }
+        match reference(&server, "/spec/serverClaimRef") {
+            Some(claim) if !self.others_are_there().await? => claims::remove_marks(self.fleet, &claim).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether anybody else has a request for the server, as it is now: an owner's word serves all of them.
+    pub(super) async fn others_are_there(&self) -> Result<bool, BackendError> {
+        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(false) };
+        let ours = self.full_name();
+        let all = self.fleet.list(&kind).await?;
+        Ok(all.iter().any(|one| text(one, "/spec/serverRef/name") == Some(self.server) && full_name(one) != ours))
+    }
+}
+
+/// Deletes a request of ours, and takes the server from nobody else by that.
+///
+/// Until v0.5 the operator clears the Server's reference for every request that is deleted, whoever holds the server, and
+/// never lets go of a request whose Server is gone. Such a request is deleted without the operator's doing: it has nothing
+/// to clean up.
+pub(super) async fn take_back(fleet: &Fleet, kind: &ApiResource, request: &DynamicObject) -> Result<(), BackendError> {
+    if fleet.found().await?.words != Words::Annotations {
+        return fleet.delete(kind, request, false).await;
+    }
+    let (mut request, mut tries) = (request.clone(), 0);
+    loop {
+        let server = match text(&request, "/spec/serverRef/name") {
+            Some(name) => fleet.server(name, true).await?,
+            None => None,
+        };
+        let holds_nothing = server.is_none_or(|server| {
+            reference(&server, "/spec/serverMaintenanceRef").is_some_and(|holder| holder != full_name(&request))
+        });
+        if !holds_nothing {
+            return fleet.delete(kind, &request, false).await;
+        }
+        let operators = format!("{}/servermaintenance", kind.group);
+        let mut kept = request.metadata.finalizers.clone().unwrap_or_default();
+        let before = kept.len();
+        kept.retain(|one| *one != operators);
+        let without = if kept.len() == before {
+            Ok(request.clone())
+        } else {
+            fleet.patched(kind, &request, json!({ "metadata": { "finalizers": kept } })).await
+        };
+        // Only the very object without the operator's mark, which it puts back when it looks.
+        let taken = match without {
+            Ok(without) => fleet.delete(kind, &without, true).await,
+            Err(error) => Err(error),
+        };
+        tries += 1;
+        match taken {
+            Err(BackendError::Rejected { status: 409, .. }) if tries < TRIES => {}
+            taken => return taken,
+        }
+        let (space, name) = (request.metadata.namespace.clone(), request.metadata.name.clone().unwrap_or_default());
+        let Some(now) = fleet.now(kind, space.as_deref(), &name).await? else { return Ok(()) };
+        if now.metadata.uid != request.metadata.uid {
+            return Ok(());
+        }
+        request = now;
+    }
+}

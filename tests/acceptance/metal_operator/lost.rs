@@ -1,0 +1,208 @@
+//! A server that is taken away while it is prepared or held: whoever lost it stops and leaves the hardware alone.
+
+use std::time::Duration;
+
+use bmc_simulator::{Behaviour, PowerState};
+use serde_json::json;
+
+use super::{
+    HELD, cluster, configure, maintenance,
+    strangers::{hand_to, holder, ours, request, tear_out, until_request, withdraw},
+};
+use crate::{
+    servers::ironcore::{
+        Options,
+        api::{Key, Kind, text},
+        family::Family,
+        world::World,
+    },
+    support::{host::Host, simulator::SOON, workspace::Workspace},
+};
+
+/// What the provider and the operator asked of a machine, in order.
+fn resets(world: &World, server: &str) -> Vec<String> {
+    let journal = world.simulator.journal(&bmc_simulator::JournalQuery::system(server));
+    let resets = journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
+    resets.filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned())).collect()
+}
+
+/// What the provider made somebody do: its words about power on the server or on its request.
+async fn forced(world: &World, server: &str) -> bool {
+    let server = world.server(server).await;
+    server["metadata"]["annotations"].to_string().contains("force-off-server")
+}
+
+/// Taken away in the middle of preparing, while the operating system ignores the shutdown.
+async fn taken_while_preparing(world: &World, host: Host, to: Option<&Key>) {
+    let workspace = Workspace::new(host);
+    let body = maintenance("Enforced", "server_power = \"Off\"");
+    configure(world, &workspace, &body);
+    let apply = workspace.start_apply();
+    apply.until_it_logs("graceful, forced at", SOON).await;
+    hand_to(world, "node1", to).await;
+    let run = apply.wait(SOON).await.failed();
+    run.says("node1").says("serverMaintenanceRef");
+    assert!(!resets(world, "node1").contains(&"ForceOff".to_owned()), "{:?}", resets(world, "node1"));
+    assert!(!forced(world, "node1").await);
+    assert!(workspace.resource(HELD).await.is_none(), "{}", run.output);
+    assert!(ours(world, "node1").await.is_none(), "our request is still there");
+    assert_eq!(holder(world, "node1").await.as_ref(), to);
+    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_lost_in_the_middle_of_preparing_is_not_touched_again() {
+    for (family, host) in [(Family::V0_6, Host::OpenTofu), (Family::V0_5, Host::Terraform)] {
+        let world = cluster(family, 1, Options { power_timeout: Duration::from_secs(3), ..Options::default() }).await;
+        world.claim("node1", "owners", "claim1").await;
+        let hangs = Behaviour { ignores_shutdown: true, ..Behaviour::default() };
+        world.simulator.set_behaviour("node1", hangs).unwrap();
+        if family == Family::V0_6 {
+            taken_while_preparing(&world, host, None).await;
+        } else {
+            // Somebody who waits gets it.
+            let other = request(&world, "other", "node1", "OwnerApproval", -1).await;
+            taken_while_preparing(&world, host, Some(&other)).await;
+        }
+    }
+}
+
+for_each_host! {
+    async fn a_hold_that_was_evicted_is_told_and_leaves_the_other_alone(host) {
+        let world = cluster(Family::V0_5, 1, Options::default()).await;
+        world.claim("node1", "owners", "claim1").await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("Enforced", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        let other = request(&world, "other", "node1", "Enforced", 9).await;
+        until_request(&world, &other, "Pending").await;
+        hand_to(&world, "node1", Some(&other)).await;
+        let before = resets(&world, "node1");
+        workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system").says("others/other");
+        assert!(workspace.resource(HELD).await.is_some());
+        workspace.destroy().await.succeeded().says("power and boot were left as they are");
+        assert_eq!(resets(&world, "node1"), before);
+        assert_eq!(holder(&world, "node1").await, Some(other));
+        assert!(ours(&world, "node1").await.is_none());
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_a_person_deletes_ends_the_hold_and_nothing_is_switched() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    world.claim("node1", "owners", "claim1").await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure(&world, &workspace, &maintenance("Enforced", "server_power = \"Off\""));
+    workspace.apply().await.succeeded();
+    withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
+    world.until_state("node1", "Reserved").await;
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
+    workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system");
+    let before = resets(&world, "node1");
+    workspace.destroy().await.succeeded();
+    assert_eq!(resets(&world, "node1"), before);
+    assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reference_to_a_request_that_was_torn_out_is_removed() {
+    let world = cluster(Family::V0_6, 1, Options::default()).await;
+    world.claim("node1", "owners", "claim1").await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    configure(&world, &workspace, &maintenance("Enforced", ""));
+    workspace.apply().await.succeeded();
+    let key = Key::of(&ours(&world, "node1").await.unwrap());
+    // Nobody cleans up after it.
+    let gate = &world.operators.context.options.maintenance;
+    gate.close();
+    tear_out(&world, world.maintenances(), &key).await;
+    gate.open();
+    assert_eq!(holder(&world, "node1").await, Some(key));
+    workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system");
+    workspace.destroy().await.succeeded();
+    assert_eq!(holder(&world, "node1").await, None);
+    world.until_state("node1", "Reserved").await;
+    assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_vanishes_while_it_is_held_can_be_let_go() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure(&world, &workspace, &maintenance("Enforced", "server_power = \"On\""));
+    workspace.apply().await.succeeded();
+    let before = resets(&world, "node1");
+    tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
+    let run = workspace.refresh().await.succeeded();
+    run.says("there is no Server \"node1\" any more");
+    assert!(workspace.resource(HELD).await.is_some());
+    workspace.destroy().await.succeeded();
+    assert!(world.list(world.maintenances()).await.is_empty());
+    assert_eq!(resets(&world, "node1"), before);
+}
+
+for_each_host! {
+    async fn an_image_that_cannot_be_booted_fails_at_once_and_the_server_is_given_back(host) {
+        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        world.claim("node1", "owners", "claim1").await;
+        let workspace = Workspace::new(host);
+        let boot = "server_power = \"On\"\n  boot_configuration = { method = \"boot_operator\", image = \"registry.example/missing:2\" }";
+        configure(&world, &workspace, &maintenance("Enforced", boot));
+        let run = workspace.apply().await.failed();
+        run.says("no registry has it").says("ServerBootConfiguration");
+        assert!(run.took < SOON, "{:?}", run.took);
+        assert!(workspace.resource(HELD).await.is_none(), "{}", run.output);
+        world.until_state("node1", "Reserved").await;
+        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
+        let boots = world.simulator.boots("node1").unwrap();
+        let network = boots.iter().filter(|boot| boot.booted_from == bmc_simulator::BootSource::Pxe).count();
+        // One for the discovery, one for the claim.
+        assert!(network <= 2, "{boots:?}");
+        assert!(world.list(world.maintenances()).await.is_empty());
+        assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ready_of_before_does_not_start_the_server() {
+    let options = Options::default();
+    let gate = options.boot.clone();
+    let world = cluster(Family::V0_7, 1, options).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    let body = |image: &str| {
+        maintenance("Enforced", "server_power = \"Off\"")
+            + &format!(
+                r#"
+resource "metal_server_boot_configuration" "image" {{
+  server         = "node1"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "boot_operator"
+  image          = "{image}"
+  server_power   = "On"
+}}
+"#
+            )
+    };
+    configure(&world, &workspace, &body("registry.example/one:1"));
+    workspace.apply().await.succeeded();
+    let switched_on = || resets(&world, "node1").iter().filter(|reset| *reset == "On").count();
+    let before = switched_on();
+    gate.close();
+    configure(&world, &workspace, &body("registry.example/two:1"));
+    let apply = workspace.start_apply();
+    let key = Key::of(&ours(&world, "node1").await.unwrap());
+    world
+        .until(Kind::Boot, &key, "of the second image", |boot| text(boot, "/spec/image") == "registry.example/two:1")
+        .await;
+    // Whoever believes it now believes what was said of the first image.
+    let ready = json!({"state": "Pending"});
+    world.cluster.merge_status(Kind::Boot, &key, ready).await.unwrap();
+    apply.until_it_logs("is Pending", SOON).await;
+    assert_eq!(switched_on(), before, "{:?}", resets(&world, "node1"));
+    gate.open();
+    apply.wait(SOON).await.succeeded();
+    assert_eq!(switched_on(), before + 1);
+    workspace.destroy().await.succeeded();
+}

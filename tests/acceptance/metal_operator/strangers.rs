@@ -1,0 +1,74 @@
+//! What other people do in the same cluster.
+
+use serde_json::{Value, json};
+
+use crate::servers::ironcore::{
+    api::{Key, Kind, Object, text},
+    world::World,
+};
+
+/// The namespace of everybody else.
+pub const OTHERS: &str = "others";
+
+/// Makes a `ServerMaintenance` of somebody else.
+pub async fn request(world: &World, name: &str, server: &str, policy: &str, priority: i64) -> Key {
+    request_in(world, OTHERS, name, server, policy, priority).await
+}
+
+/// The same in a namespace.
+pub async fn request_in(world: &World, namespace: &str, name: &str, server: &str, policy: &str, priority: i64) -> Key {
+    world.ensure(Kind::Namespace, json!({"metadata": {"name": namespace}})).await;
+    let annotations = json!({"metal.ironcore.dev/reason": "swap disk 3"});
+    let mut spec = json!({"policy": policy, "serverRef": {"name": server}});
+    if world.family.has_priority() {
+        spec["priority"] = priority.into();
+    }
+    let object = json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations}, "spec": spec});
+    world.cluster.create(world.maintenances(), object).await.unwrap();
+    Key::within(namespace, name)
+}
+
+/// Waits for a request's state.
+pub async fn until_request(world: &World, key: &Key, state: &str) -> Object {
+    world.until(world.maintenances(), key, state, |object| text(object, "/status/state") == state).await
+}
+
+/// Deletes somebody's request.
+pub async fn withdraw(world: &World, key: &Key) {
+    world.cluster.delete(world.maintenances(), key).await.unwrap();
+}
+
+/// Our request for a server.
+pub async fn ours(world: &World, server: &str) -> Option<Object> {
+    let mut all = world.list(world.maintenances()).await;
+    all.retain(|one| {
+        text(one, "/spec/serverRef/name") == server && Key::of(one).namespace.as_deref() == Some("default")
+    });
+    all.into_iter().next()
+}
+
+/// Whom a server is held for.
+pub async fn holder(world: &World, server: &str) -> Option<Key> {
+    Key::referred(&world.object(Kind::Server, &Key::cluster(server)).await, "/spec/serverMaintenanceRef")
+}
+
+/// Changes a server's object, as somebody with the right to do so.
+pub async fn change(world: &World, server: &str, change: Value) {
+    world.cluster.merge(Kind::Server, &Key::cluster(server), change).await.unwrap();
+}
+
+/// Gives a server to another request, or to none.
+pub async fn hand_to(world: &World, server: &str, other: Option<&Key>) {
+    let reference = other.map(|key| json!({"namespace": key.namespace, "name": key.name}));
+    change(world, server, json!({"spec": {"serverMaintenanceRef": reference}})).await;
+}
+
+/// Deletes an object with everything that would keep it.
+pub async fn tear_out(world: &World, kind: Kind, key: &Key) {
+    world.cluster.delete(kind, key).await.unwrap();
+    let gone = async |this: &World| this.find(kind, key).await.is_none();
+    while !gone(world).await {
+        // Controllers may put their finalizers back once more.
+        let _ = world.cluster.merge(kind, key, json!({"metadata": {"finalizers": null}})).await;
+    }
+}
