@@ -1,8 +1,11 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
 mod approvals;
+mod boot;
+mod claims;
 mod families;
 mod flows;
+mod operations;
 
 use std::path::Path;
 
