@@ -25,7 +25,7 @@ use crate::{
 use super::{
     MetalOperatorSettings,
     discovery::{Found, discover},
-    objects::{MANAGER, METAL, name, namespace, resource, text},
+    objects::{MANAGER, METAL, name, namespace, resource},
 };
 
 /// Contents that the configuration gave to this process, by their SHA-256: they are never part of a record.
@@ -65,6 +65,9 @@ impl fmt::Debug for Fleet {
         f.debug_struct("Fleet").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
+
+/// Where a `ServerMaintenance` names its server.
+const SERVER: &str = "/spec/serverRef/name";
 
 /// A kind as a role names it.
 fn named(resource: &ApiResource) -> String {
@@ -106,8 +109,10 @@ impl Fleet {
     pub(super) async fn maintenances(&self) -> Result<Option<(&Mirror, ApiResource)>, BackendError> {
         let Some(group) = self.found().await?.group() else { return Ok(None) };
         let kind = resource(group, "ServerMaintenance");
-        let mirror =
-            self.maintenances.get_or_init(|| async { Mirror::new(self.cluster.clone(), kind.clone(), None) }).await;
+        let mirror = self
+            .maintenances
+            .get_or_init(|| async { Mirror::new(self.cluster.clone(), kind.clone(), None).indexed(SERVER) })
+            .await;
         Ok(Some((mirror, kind)))
     }
 
@@ -311,9 +316,7 @@ impl Fleet {
     /// Every `ServerMaintenance` for a server, as the watch told last.
     pub(super) async fn maintenances_of(&self, server: &str) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
         let Some((mirror, _)) = self.maintenances().await? else { return Ok(Vec::new()) };
-        let mut all = mirror.all().await.map_err(error)?;
-        all.retain(|object| text(object, "/spec/serverRef/name") == Some(server));
-        Ok(all)
+        mirror.by(server).await.map_err(error)
     }
 }
 

@@ -5,6 +5,8 @@ mod boot;
 mod claims;
 mod families;
 mod flows;
+mod guide;
+mod migration;
 mod operations;
 
 use std::path::Path;
