@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub enum Claimed {
     /// The server is the claim's.
-    Bound(NativeClaimView),
+    Bound(Box<NativeClaimView>),
     /// It cannot be, for this reason. Nothing is left of it.
     Refused(String),
     /// It was not in time; it waited for this. Nothing is left of it.
@@ -69,7 +69,7 @@ impl Engine {
                 }
                 Ok(Some(Binding::Bound)) => {
                     if let Some(view) = there.claim_view(&id, true).await? {
-                        return Ok(Claimed::Bound(view));
+                        return Ok(Claimed::Bound(Box::new(view)));
                     }
                     "the claim to be there".to_owned()
                 }

@@ -133,7 +133,10 @@ pub(super) fn claim_schema() -> Schema {
             ),
             (
                 "server_power",
-                optional(String, "With `metal_operator`, and needed there: the power that the owner wants, `On` or `Off`."),
+                optional(
+                    String,
+                    "With `metal_operator`, and needed there: the power that the owner wants, `On` or `Off`.",
+                ),
             ),
             (
                 "timeouts",
@@ -146,7 +149,10 @@ pub(super) fn claim_schema() -> Schema {
                     ("delete", "With `metal_operator`: for the server to be free again. Default: `\"30m\"`."),
                 ]),
             ),
-            ("phase", computed(String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null.")),
+            (
+                "phase",
+                computed(String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null."),
+            ),
             (
                 "ignition_secret",
                 computed(String, "With `metal_operator`: the Secret with the ignition file; null when there is none."),
@@ -290,9 +296,14 @@ fn line(asked: &Asked, by_hand: bool) -> String {
         (Policy::OwnerApproval, true) => text.push_str(". It is approved."),
         (Policy::OwnerApproval, false) => {
             let id = asked.id.to_string();
-            let resource = format!(". It waits for your approval: metal_maintenance_approval with maintenance = {id:?}");
+            let resource =
+                format!(". It waits for your approval: metal_maintenance_approval with maintenance = {id:?}");
             text.push_str(&resource);
-            text.push_str(&if by_hand { format!(", or terraform-provider-metal approve {id}.") } else { ".".to_owned() });
+            text.push_str(&if by_hand {
+                format!(", or terraform-provider-metal approve {id}.")
+            } else {
+                ".".to_owned()
+            });
         }
     }
     if let Some(at) = asked.escalates_at {

@@ -79,7 +79,9 @@ pub(super) async fn review(
     let names: Vec<String> = asked.iter().map(shown).collect();
     let now = if names.is_empty() { "Nothing is asked at the moment.".to_owned() } else { names.join("; ") };
     let place = match given(&model.node) {
-        Some(node) => format!("Node {node} is labelled, for a controller that copies the label to ServerClaim {}", claim.id),
+        Some(node) => {
+            format!("Node {node} is labelled, for a controller that copies the label to ServerClaim {}", claim.id)
+        }
         None => format!("ServerClaim {}", claim.id),
     };
     let (summary, at) = if wish.maintenance.is_none() {

@@ -38,7 +38,8 @@ pub(super) struct Claims<'a> {
 fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<NativeClaim> {
     for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
         if value.is_null() {
-            let detail = "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
+            let detail =
+                "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
             bad(diags, AttributePath::new(name), "Needed with metal_operator", detail);
         }
     }
@@ -105,7 +106,9 @@ impl Claims<'_> {
                 return bad(diags, AttributePath::new("name"), "There is such a claim already", detail);
             }
             Ok((_, Binding::Impossible(why))) => ("A server cannot be claimed now", format!("{server}: {why}.")),
-            Ok((_, Binding::Waiting(why))) => ("A server will be claimed", format!("{server}: the claim waits for {why}.")),
+            Ok((_, Binding::Waiting(why))) => {
+                ("A server will be claimed", format!("{server}: the claim waits for {why}."))
+            }
             Ok((_, Binding::Bound)) => return,
             Err(error) => ("The cluster did not answer", format!("{server}: {}", of_engine(server, &error).detail)),
         };
@@ -197,7 +200,12 @@ impl Claims<'_> {
             let uid = match private {
                 Value::Value(owned) => Some(owned.own_uid()),
                 // Hosts hand nothing of this to the destroy of a tainted resource.
-                _ => self.there.claim_view(&id, true).await?.filter(|claim| same(claim, model)).map(|claim| Uid(claim.uid)),
+                _ => self
+                    .there
+                    .claim_view(&id, true)
+                    .await?
+                    .filter(|claim| same(claim, model))
+                    .map(|claim| Uid(claim.uid)),
             };
             match uid {
                 Some(uid) => self.engine.give_up_claim(self.there, &id, &uid, &server, &control).await,
@@ -248,7 +256,10 @@ impl Claims<'_> {
             if elsewhere {
                 diags.add_error(diagnostic(
                     format!("The claim on {server} is in another cluster"),
-                    format!("{} has no such ServerClaim, and the state was written with another one.", self.there.address()),
+                    format!(
+                        "{} has no such ServerClaim, and the state was written with another one.",
+                        self.there.address()
+                    ),
                     AttributePath::root(),
                 ));
             }
@@ -286,7 +297,10 @@ impl Claims<'_> {
             (Ok(_), _) => {
                 diags.add_error(diagnostic(
                     format!("No claim is called {id}"),
-                    format!("{} has no ServerClaim of that name (NAMESPACE/NAME) that names a server.", self.there.address()),
+                    format!(
+                        "{} has no ServerClaim of that name (NAMESPACE/NAME) that names a server.",
+                        self.there.address()
+                    ),
                     AttributePath::root(),
                 ));
                 None

@@ -59,7 +59,10 @@ impl DataSource for ServerClaim {
             attributes([
                 ("id", required(String, "`namespace/name` of the claim.")),
                 ("server", computed(String, "The server that it names; null while it names none.")),
-                ("owner", computed(String, "The `owner` that made it; null for a ServerClaim that somebody else made.")),
+                (
+                    "owner",
+                    computed(String, "The `owner` that made it; null for a ServerClaim that somebody else made."),
+                ),
                 ("contact", computed(String, "Where the owner is reached.")),
                 ("claimed_at", computed(String, "Since when (RFC 3339, UTC).")),
                 ("phase", computed(String, "With `metal_operator`: `Bound` or `Unbound`; else null.")),

@@ -11,8 +11,8 @@ use crate::{
 
 use super::{
     cell::Cell,
-    cluster_claim::Claims,
     claim_model::{ClaimModel, claim_schema, tell},
+    cluster_claim::Claims,
     diagnostics::{kept, of_engine},
     private::Owned,
     values::{given, known},

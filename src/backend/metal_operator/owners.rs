@@ -129,7 +129,9 @@ impl NativeOwnership for MetalOperatorBackend {
                 } else if claim.is_some() {
                     Binding::Waiting(format!("the Server to be Reserved for {id} (now {state})"))
                 } else {
-                    Binding::Waiting(format!("the Server to be let go by an earlier ServerClaim of that name (now {state})"))
+                    Binding::Waiting(format!(
+                        "the Server to be let go by an earlier ServerClaim of that name (now {state})"
+                    ))
                 })
             }
             None if claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) => {
@@ -162,30 +164,26 @@ impl NativeOwnership for MetalOperatorBackend {
         };
         let kind = resource(METAL, "ServerClaim");
         let (annotations, spec) = (annotations(wanted), spec(wanted, secret.as_deref()));
-        let made = match found {
-            Some(claim) => {
-                let mut spec = spec;
-                // What is not said any more is taken away; a server is never exchanged.
-                spec.remove("serverRef");
-                spec.entry("ignitionSecretRef").or_insert(Value::Null);
-                let mut change = json!({ "metadata": { "annotations": annotations }, "spec": spec });
-                if !wanted.contact.is_some() {
-                    change["metadata"]["annotations"][OUR_CONTACT] = Value::Null;
-                }
-                return self.fleet.patch(&kind, &claim, change).await;
+        if let Some(claim) = found {
+            let mut spec = spec;
+            // What is not said any more is taken away; a server is never exchanged.
+            spec.remove("serverRef");
+            spec.entry("ignitionSecretRef").or_insert(Value::Null);
+            let mut change = json!({ "metadata": { "annotations": annotations }, "spec": spec });
+            if wanted.contact.is_none() {
+                change["metadata"]["annotations"][OUR_CONTACT] = Value::Null;
             }
-            None => {
-                let object = json!({
-                    "apiVersion": kind.api_version, "kind": kind.kind,
-                    "metadata": {
-                        "name": wanted.name, "namespace": wanted.namespace, "annotations": annotations,
-                        "labels": { "app.kubernetes.io/managed-by": MANAGER },
-                    },
-                    "spec": spec,
-                });
-                self.fleet.apply(&kind, &wanted.namespace, &wanted.name, &object).await?
-            }
-        };
+            return self.fleet.patch(&kind, &claim, change).await;
+        }
+        let object = json!({
+            "apiVersion": kind.api_version, "kind": kind.kind,
+            "metadata": {
+                "name": wanted.name, "namespace": wanted.namespace, "annotations": annotations,
+                "labels": { "app.kubernetes.io/managed-by": MANAGER },
+            },
+            "spec": spec,
+        });
+        let made = self.fleet.apply(&kind, &wanted.namespace, &wanted.name, &object).await?;
         match (&wanted.ignition, secret) {
             // Now that there is a claim, it goes with that.
             (Some(Ignition::Content(sha256)), Some(secret)) => {

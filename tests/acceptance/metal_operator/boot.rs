@@ -75,10 +75,10 @@ for_each_host! {
         let now = prepared(&world).await.unwrap();
         assert_eq!(text(&now, "/spec/image"), "registry.example/rescue:3");
         assert_ne!(secret_of(&now), secret_of(&before), "each has its own Secret");
-        let held = world.list(Kind::Legacy).await;
+        let requests = world.list(Kind::Legacy).await;
         let secret = crate::servers::ironcore::api::Key::within("default", &secret_of(&now));
         let owners = world.object(Kind::Secret, &secret).await.metadata.owner_references.unwrap();
-        assert_eq!(owners[0].uid, held[0].metadata.uid.clone().unwrap());
+        assert_eq!(owners[0].uid, requests[0].metadata.uid.clone().unwrap());
         workspace.plan().await.is_empty();
 
         // The same image with another ignition is something else to boot.
