@@ -5,6 +5,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
+    backend::NativeOwnership,
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{
         approval::{Approval, Asked, Scope, asked},
@@ -18,6 +19,9 @@ use crate::{
 use super::commands::{CommandError, pretty};
 
 pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool) -> Result<String, CommandError> {
+    if let Some(there) = engine.ownership() {
+        return in_cluster(engine, there, server, as_json).await;
+    }
     let views = engine.views().await?;
     let owned = views.iter().filter_map(|view| {
         let claim = view.lock.ownership.claim.as_ref()?;
@@ -43,6 +47,46 @@ pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool)
         for approval in &view.lock.ownership.approvals {
             text.push_str(&format!("  approved  {}\n", allowed(approval)));
         }
+    }
+    if text.is_empty() {
+        text.push_str("Nobody has claimed a server.\n");
+    }
+    Ok(text)
+}
+
+/// The ServerClaims of a cluster, and what is asked of them.
+async fn in_cluster(
+    engine: &Engine,
+    there: &dyn NativeOwnership,
+    server: Option<&str>,
+    as_json: bool,
+) -> Result<String, CommandError> {
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for claim in there.claims().await.map_err(EngineError::from)? {
+        let Some(name) = claim.server.clone().filter(|name| server.is_none_or(|server| server == name)) else {
+            continue;
+        };
+        let key = engine.known_lock_key(&name).await;
+        let pending = engine.asked_there(there, &name, key.as_ref(), claim.approved).await?;
+        let phase = claim.phase.as_deref().unwrap_or("Unbound");
+        let owner = claim.owner.as_deref().unwrap_or("not made by this provider");
+        text.push_str(&format!("{name}  {owner}, as {}, {phase}\n", claim.id));
+        for asked in &pending {
+            text.push_str(&format!("  asked     {}\n", shown(asked)));
+        }
+        if claim.approved {
+            text.push_str("  approved  everything that is asked of it\n");
+        }
+        all.push(json!({
+            "claim": {
+                "id": claim.id, "uid": claim.uid, "owner": claim.owner, "contact": claim.contact, "server": name,
+                "since": claim.since, "phase": claim.phase, "image": claim.image, "power": claim.power,
+            },
+            "lock_key": key, "pending": pending, "approved": claim.approved,
+        }));
+    }
+    if as_json {
+        return Ok(pretty(&json!(all)));
     }
     if text.is_empty() {
         text.push_str("Nobody has claimed a server.\n");
@@ -104,6 +148,9 @@ pub(super) async fn approve(
     if let Some(until) = expires.filter(|until| *until <= counts_from) {
         return Err(CommandError::Other(format!("--expires {until} is over before the approval would count")));
     }
+    if engine.ownership().is_some() {
+        return Err(elsewhere());
+    }
     let record = engine.active(id).await?;
     if record.admitted_at.is_some() {
         let state = record.phase.name();
@@ -120,6 +167,9 @@ pub(super) async fn approve(
 }
 
 pub(super) async fn withdraw(engine: &Engine, id: &MaintenanceId, as_json: bool) -> Result<String, CommandError> {
+    if engine.ownership().is_some() {
+        return Err(elsewhere());
+    }
     let about =
         |approval: &&Approval| matches!(&approval.scope, Scope::Maintenance { id: approved, .. } if approved == id);
     for view in engine.views().await? {
@@ -139,6 +189,15 @@ pub(super) async fn withdraw(engine: &Engine, id: &MaintenanceId, as_json: bool)
         });
     }
     Err(CommandError::Other(format!("{id} is not approved in {}", engine.store().address())))
+}
+
+/// One word on a ServerClaim counts for everything that is asked of it: nothing that one maintenance's name says.
+fn elsewhere() -> CommandError {
+    CommandError::Other(
+        "a server of a cluster is approved on its ServerClaim: with metal_maintenance_approval, or with the kubectl command that \
+         `queue` shows"
+            .to_owned(),
+    )
 }
 
 fn explained(error: EngineError, engine: &Engine) -> CommandError {

@@ -152,6 +152,15 @@ pub enum Ignition {
 }
 
 impl BootOverride {
+    /// The target of what the server's own maintenance system boots.
+    pub const OPERATED: &'static str = "BootOperator";
+
+    /// Whether the server's own maintenance system boots it.
+    #[must_use]
+    pub fn is_operated(&self) -> bool {
+        self.target.as_deref() == Some(Self::OPERATED)
+    }
+
     /// Whether the firmware's own order decides, whatever target is still listed.
     #[must_use]
     pub fn is_disabled(&self) -> bool {

@@ -250,7 +250,8 @@ fn follow(
     } else {
         std::time::Duration::ZERO
     };
-    let until = after(last.at, patience + graceful);
+    // Not before what was accepted without a proof would be judged.
+    let until = after(last.at, (patience + graceful).max(limits.retry_pause));
     if now < until {
         let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
         return Verdict::Wait { why: format!("{action} was {said} at {}", shown_time(last.at)), until: Some(until) };

@@ -168,6 +168,7 @@ pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> boo
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
     same(&found.target, &wanted.target)
         && same(&found.http_boot_uri, &wanted.http_boot_uri)
+        && (!wanted.is_operated() || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
 }
 

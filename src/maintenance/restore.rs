@@ -115,7 +115,7 @@ pub fn judge(
                 .filter(|attempt| attempt.action == change && attempt.reply == Reply::Accepted)
                 .count();
             // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
-            if accepted > 0 && before.target == found.target {
+            if accepted > 0 && before.target == found.target && !before.is_operated() {
                 return Verdict::Done;
             }
             pursue(change, attempts, limits.settle, limits, now)
@@ -202,6 +202,11 @@ fn restore_media(
 
 /// The change that makes `found` equal to `before` in every property; `None` when it is.
 fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
+    // What the server's own system boots is said whole or not at all.
+    if before.is_operated() || found.is_operated() {
+        let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
+        return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
+    }
     // While both are disabled, a leftover target means nothing to the firmware, but it is put back all the same where
     // it was listed: exactly as it was.
     let changed = |before: &Option<String>, found: &Option<String>| {
@@ -233,7 +238,7 @@ fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
         differs.push(format!("power is {}, was {}", machine.power, prior.power));
     }
     if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
-        && before.target != found.target
+        && (before.target != found.target || (before.is_operated() && before.http_boot_uri != found.http_boot_uri))
         && !(before.is_disabled() && found.is_disabled())
     {
         differs.push(format!("boot override is {found}, was {before}"));

@@ -45,8 +45,22 @@ pub(super) struct IgnitionModel {
 }
 
 impl IgnitionModel {
+    /// A Secret that is there.
+    pub(super) fn of_secret(name: &str) -> Self {
+        Self { secret_name: Value::Value(name.to_owned()), ..Self::default() }
+    }
+
+    /// Whether it is a local file.
+    pub(super) fn is_file(&self) -> bool {
+        !self.file.is_null()
+    }
+
     /// What is meant, and its content where this process has it.
-    fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<(Ignition, Option<SecretString>)> {
+    pub(super) fn check(
+        &self,
+        diags: &mut Diagnostics,
+        at: &AttributePath,
+    ) -> Option<(Ignition, Option<SecretString>)> {
         match (given(&self.file), given(&self.secret_name), given(&self.url)) {
             (None, Some(name), None) => Some((Ignition::Secret(name.to_owned()), None)),
             (Some(path), None, None) => match std::fs::read_to_string(path) {

@@ -62,10 +62,16 @@ pub(super) fn boot_configuration_schema() -> Schema {
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made. Changing it replaces.",
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made; with `metal_operator` it is needed. Changing it replaces.",
             ),
         ),
-        ("method", required(String, "`http`, `pxe`, `virtual_media` or `disk`.")),
+        (
+            "method",
+            required(
+                String,
+                "`http`, `pxe`, `virtual_media` or `disk`; with `metal_operator`, where the cluster boots servers in maintenance itself, `boot_operator`.",
+            ),
+        ),
         (
             "server_power",
             optional(

@@ -20,8 +20,9 @@ use crate::{
 };
 
 use super::{
-    schema::{attributes, computed, optional, required, schema},
-    values::{Text, check_names, given, known, not_empty},
+    boot::IgnitionModel,
+    schema::{Attributes, attributes, computed, object, optional, required, schema, timeouts},
+    values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, not_empty, power},
 };
 
 /// One request of `pending`.
@@ -54,12 +55,18 @@ pub(super) struct ClaimModel {
     pub(super) lock_key: Text,
     pub(super) maintenance_needed: ValueBool,
     pub(super) pending: ValueList<AskedModel>,
+    pub(super) image: Text,
+    pub(super) ignition: Value<IgnitionModel>,
+    pub(super) server_power: Text,
+    pub(super) timeouts: Value<Timeouts>,
+    pub(super) phase: Text,
+    pub(super) ignition_secret: Text,
 }
 
-/// The schema.
-pub(super) fn claim_schema() -> Schema {
-    use AttributeType::{AttributeList, Bool, Number, String};
-    let asked = attributes([
+/// The attributes of one request of `pending`.
+pub(super) fn asked_attributes() -> Attributes {
+    use AttributeType::{Bool, Number, String};
+    attributes([
         ("maintenance", computed(String, "`namespace/name` of the maintenance.")),
         ("policy", computed(String, "`OwnerApproval`: you are asked. `Enforced`: you are told.")),
         ("reason", computed(String, "Why.")),
@@ -78,10 +85,17 @@ pub(super) fn claim_schema() -> Schema {
         ),
         ("approved", computed(Bool, "Whether it may start as far as you are concerned.")),
         ("escalates_at", computed(String, "When it is taken without an answer (RFC 3339, UTC).")),
-    ]);
+    ])
+}
+
+/// The schema.
+pub(super) fn claim_schema() -> Schema {
+    use AttributeType::{AttributeList, Bool, String};
+    let asked = asked_attributes();
     schema(
         "Says that a server is in use and whose it is. A maintenance with `policy = \"OwnerApproval\"` then starts only \
-         with the owner's approval. Touches no server.",
+         with the owner's approval. With `metal_operator` it is a ServerClaim, which boots the server; otherwise it is kept in \
+         the coordination store and touches no server.",
         attributes([
             ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
             ("namespace", required(String, "First part of the claim's name. Changing it replaces.")),
@@ -89,6 +103,59 @@ pub(super) fn claim_schema() -> Schema {
             (
                 "contact",
                 optional(String, "Where the owner is reached, for people: shown wherever an approval is missing."),
+            ),
+            (
+                "image",
+                optional(
+                    String,
+                    "With `metal_operator`, and needed there: what the server boots for its owner, by its name in a registry. A change counts from the next boot on.",
+                ),
+            ),
+            (
+                "ignition",
+                optional(
+                    object([
+                        ("url", optional(String, "Not possible here; give `file` or `secret_name`.")),
+                        (
+                            "file",
+                            optional(
+                                String,
+                                "A local file. A Secret is made of it that goes with the claim; its content is in no plan or state. A file with another content is a change.",
+                            ),
+                        ),
+                        (
+                            "secret_name",
+                            optional(String, "The name of a Secret with the key `ignition`, in the claim's namespace."),
+                        ),
+                    ]),
+                    "With `metal_operator`: the ignition file of what the server boots.",
+                ),
+            ),
+            (
+                "server_power",
+                optional(
+                    String,
+                    "With `metal_operator`, and needed there: the power that the owner wants, `On` or `Off`.",
+                ),
+            ),
+            (
+                "timeouts",
+                timeouts([
+                    (
+                        "create",
+                        "With `metal_operator`: for the server to be bound. Default: `\"30m\"`. When it ends, nothing is left of the claim.",
+                    ),
+                    ("update", "Not used: a change is not waited for."),
+                    ("delete", "With `metal_operator`: for the server to be free again. Default: `\"30m\"`."),
+                ]),
+            ),
+            (
+                "phase",
+                computed(String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null."),
+            ),
+            (
+                "ignition_secret",
+                computed(String, "With `metal_operator`: the Secret with the ignition file; null when there is none."),
             ),
             ("id", computed(String, "`namespace/name`.")),
             ("owner", computed(String, "Whose server it is: the provider's `owner`. Approvals need the same.")),
@@ -106,8 +173,29 @@ pub(super) fn claim_schema() -> Schema {
 impl ClaimModel {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         check_names(diags, &self.namespace, &self.name);
-        for (name, value) in [("server", &self.server), ("contact", &self.contact)] {
+        for (name, value) in [("server", &self.server), ("contact", &self.contact), ("image", &self.image)] {
             not_empty(diags, value, AttributePath::new(name));
+        }
+        power(diags, &self.server_power, AttributePath::new("server_power"));
+        if let Value::Value(ignition) = &self.ignition {
+            ignition.check(diags, &AttributePath::new("ignition"));
+        }
+        check_timeouts(diags, &self.timeouts);
+    }
+
+    /// Refuses what only a cluster does.
+    pub(super) fn only_told(&self, diags: &mut Diagnostics) {
+        for (name, given) in [
+            ("image", !self.image.is_null()),
+            ("ignition", !self.ignition.is_null()),
+            ("server_power", !self.server_power.is_null()),
+            ("timeouts", !self.timeouts.is_null()),
+        ] {
+            if given {
+                let detail = "Without metal_operator a claim only says whose the server is: it boots and waits for nothing. \
+                              Leave it out.";
+                bad(diags, AttributePath::new(name), "Only with metal_operator", detail);
+            }
         }
     }
 
@@ -130,11 +218,24 @@ impl ClaimModel {
         self.lock_key = Value::Value(view.lock.key.0.clone());
         let asked = approval::asked(&view.lock, view.now);
         self.maintenance_needed = Value::Value(!asked.is_empty());
+        self.set_pending(asked);
+        self.phase = Value::Null;
+        self.ignition_secret = Value::Null;
+    }
+
+    pub(super) fn set_pending(&mut self, asked: Vec<Asked>) {
         self.pending = Value::Value(asked.into_iter().map(AskedModel::from).collect());
     }
 
     pub(super) fn unknown_outputs(&mut self) {
-        for text in [&mut self.id, &mut self.owner, &mut self.claimed_at, &mut self.lock_key] {
+        for text in [
+            &mut self.id,
+            &mut self.owner,
+            &mut self.claimed_at,
+            &mut self.lock_key,
+            &mut self.phase,
+            &mut self.ignition_secret,
+        ] {
             *text = Value::Unknown;
         }
         self.maintenance_needed = Value::Unknown;
@@ -162,20 +263,20 @@ impl From<Asked> for AskedModel {
 }
 
 /// Tells the owner what is asked; an answer may be needed.
-pub(super) fn tell(diags: &mut Diagnostics, claim: &Claim, view: &LockView) {
-    let asked = approval::asked(&view.lock, view.now);
+pub(super) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], by_hand: bool) {
     if asked.is_empty() {
         return;
     }
-    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked))).collect();
+    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, by_hand))).collect();
     diags.add_warning(diagnostic(
         "Maintenance is asked for on servers that you own",
-        format!("{}:\n{}", claim.server, lines.join("\n")),
+        format!("{server}:\n{}", lines.join("\n")),
         AttributePath::root(),
     ));
 }
 
-fn line(asked: &Asked) -> String {
+/// `by_hand`: whether the command line can approve it.
+fn line(asked: &Asked, by_hand: bool) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(" ({reason})"));
@@ -193,12 +294,17 @@ fn line(asked: &Asked) -> String {
     match (asked.policy, asked.allowed) {
         (Policy::Enforced, _) => text.push_str(". It needs no approval (Enforced)."),
         (Policy::OwnerApproval, true) => text.push_str(". It is approved."),
-        (Policy::OwnerApproval, false) => text.push_str(&format!(
-            ". It waits for your approval: metal_maintenance_approval with maintenance = {:?}, or terraform-provider-metal \
-             approve {}.",
-            asked.id.to_string(),
-            asked.id
-        )),
+        (Policy::OwnerApproval, false) => {
+            let id = asked.id.to_string();
+            let resource =
+                format!(". It waits for your approval: metal_maintenance_approval with maintenance = {id:?}");
+            text.push_str(&resource);
+            text.push_str(&if by_hand {
+                format!(", or terraform-provider-metal approve {id}.")
+            } else {
+                ".".to_owned()
+            });
+        }
     }
     if let Some(at) = asked.escalates_at {
         text.push_str(&format!(" Without an answer it is taken from {} on.", shown_time(at)));

@@ -8,13 +8,13 @@ use tf_provider::{
     value::{Value, ValueBool, ValueNumber},
 };
 
-use crate::{maintenance::queue, plugin::diagnostic};
+use crate::{backend::BackendError, maintenance::queue, plugin::diagnostic};
 
 use super::{
     cell::Cell,
     diagnostics::of_engine,
     schema::{attributes, computed, object, required, schema},
-    values::{Text, given, known, not_empty},
+    values::{Text, bad, given, known, not_empty},
 };
 
 /// `holder`.
@@ -47,6 +47,8 @@ pub(super) struct ServerModel {
     host_name: Text,
     holder: Value<HolderModel>,
     queue_length: ValueNumber,
+    state: Text,
+    claim: Text,
 }
 
 /// The data source type.
@@ -97,6 +99,17 @@ impl DataSource for Server {
                         "Who holds it; null when nobody does.",
                     ),
                 ),
+                (
+                    "state",
+                    computed(String, "With `metal_operator`: the Server's state, for example `Available`; else null."),
+                ),
+                (
+                    "claim",
+                    computed(
+                        String,
+                        "With `metal_operator`: `namespace/name` of the ServerClaim that has it; else null.",
+                    ),
+                ),
                 ("queue_length", computed(Number, "How many wait for it, the holder not counted.")),
             ]),
         ))
@@ -142,6 +155,11 @@ impl DataSource for Server {
                 model.serial_number = known(view.description.serial_number);
                 model.host_name = known(view.description.host_name);
             }
+            // Also in a cluster a server that is not there is a mistake, and no machine that is away.
+            Err(error @ BackendError::Missing { .. }) => {
+                bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
+                return None;
+            }
             Err(error) => {
                 model.reachable = Value::Value(false);
                 diags.add_warning(diagnostic(
@@ -150,6 +168,12 @@ impl DataSource for Server {
                     AttributePath::root(),
                 ));
             }
+        }
+        if let Some(there) = engine.ownership()
+            && let Ok(found) = there.state(&name, false).await
+        {
+            model.state = known(Some(found.state).filter(|state| !state.is_empty()));
+            model.claim = known(found.claim);
         }
         let Some(key) = engine.known_lock_key(&name).await else { return Some(Value::Value(model)) };
         model.lock_key = Value::Value(key.to_string());

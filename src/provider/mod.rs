@@ -6,11 +6,13 @@ mod boot_configuration_model;
 mod cell;
 mod claim_model;
 mod cluster_approval;
+mod cluster_claim;
 mod config;
 mod data_source_maintenance_preview;
 mod data_source_maintenance_queue;
 mod data_source_maintenance_window;
 mod data_source_server;
+mod data_source_server_claim;
 mod diagnostics;
 mod function_in_window;
 mod function_next_window;
@@ -153,6 +155,7 @@ impl ServedProvider for MetalProvider {
         let cell = || self.cell.clone();
         vec![
             ("metal_server", data_source(Server { cell: cell() })),
+            ("metal_server_claim", data_source(data_source_server_claim::ServerClaim { cell: cell() })),
             ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
             ("metal_maintenance_preview", data_source(MaintenancePreview { cell: cell() })),
             ("metal_maintenance_window", data_source(MaintenanceWindow { cell: cell() })),

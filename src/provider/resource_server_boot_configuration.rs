@@ -22,7 +22,7 @@ use super::{
     maintenance_outcome::{over_already, released},
     private::{Private, Remembered, missing_here},
     review,
-    values::{given, shown_duration, time_limit},
+    values::{bad, given, shown_duration, time_limit},
 };
 
 /// Time limits when none are given.
@@ -41,6 +41,20 @@ impl ServerBootConfiguration {
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
+}
+
+/// Whether a boot configuration may be made as it is written. What a cluster boots belongs to a maintenance there: beside one
+/// there is nothing that could be put back.
+fn may_be_made(diags: &mut Diagnostics, engine: &Engine, model: &BootConfigurationModel) -> bool {
+    let server = given(&model.server).unwrap_or_default();
+    let native = engine.machine(server).is_ok_and(|machine| machine.native().is_some());
+    if !native || !model.maintenance_id.is_null() {
+        return true;
+    }
+    let detail = "With metal_operator what a server boots is changed in a maintenance only. Hold it with a \
+                  metal_server_maintenance, and give that resource's id.";
+    bad(diags, AttributePath::new("maintenance_id"), "A hold is needed", detail);
+    false
 }
 
 /// What a drive means for the state: `None` leaves nothing in it.
@@ -157,6 +171,7 @@ impl Resource for ServerBootConfiguration {
         model.set_defaults();
         if let Some(spec) = model.check(diags)
             && let Some(engine) = self.cell.engine_if_ready()
+            && may_be_made(diags, &engine, &model)
         {
             self.cell.unless_stopped(review::boot_configuration(diags, &engine, &spec)).await;
         }
@@ -199,7 +214,9 @@ impl Resource for ServerBootConfiguration {
             replaced.push(AttributePath::new("state"));
         }
         if !replaced.is_empty() || model != prior || given(&prior.state) == Some("Pending") {
-            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
+            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready())
+                && may_be_made(diags, &engine, &model)
+            {
                 self.cell.unless_stopped(review::boot_configuration(diags, &engine, spec)).await;
             }
             let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
@@ -232,6 +249,10 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
+        if !may_be_made(diags, &engine, &model) {
+            return None;
+        }
+        model.boot().hand_over(&engine);
         let server = spec.server.clone();
         let hold = model.hold(diags);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
@@ -269,6 +290,7 @@ impl Resource for ServerBootConfiguration {
         let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
+        model.boot().hand_over(&engine);
         let server = spec.server.clone();
         let wish = Wish { id: model.record_id(engine.owner())?, spec, wait_for: WaitFor::InMaintenance };
         let control = self.control(&model, false);

@@ -12,6 +12,7 @@ use crate::{
 use super::{
     cell::Cell,
     claim_model::{ClaimModel, claim_schema, tell},
+    cluster_claim::Claims,
     diagnostics::{kept, of_engine},
     private::Owned,
     values::{given, known},
@@ -49,6 +50,7 @@ impl Resource for ServerClaim {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.check(diags);
+        self.review(diags, &model).await;
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
             model.id = Value::Value(id.to_string());
@@ -82,10 +84,28 @@ impl Resource for ServerClaim {
             namespace: config.namespace,
             name: config.name,
             contact: config.contact,
-            ..prior
+            image: config.image,
+            ignition: config.ignition,
+            server_power: config.server_power,
+            timeouts: config.timeouts,
+            ..prior.clone()
         };
         if !replaced.is_empty() {
+            self.review(diags, &model).await;
             model.unknown_outputs();
+        } else if let Some(engine) = self.cell.engine_if_ready() {
+            match engine.ownership() {
+                None => model.only_told(diags),
+                Some(there) => {
+                    let claims = Claims { engine: &engine, there, cell: &self.cell };
+                    claims.check(diags, &model);
+                    model.ignition_secret = claims.planned_secret(&model);
+                    // One that was imported becomes ours with the first change.
+                    if model != prior && model.owner.is_null() {
+                        model.owner = Value::Unknown;
+                    }
+                }
+            }
         }
         Some((Value::Value(model), private, replaced))
     }
@@ -99,6 +119,7 @@ impl Resource for ServerClaim {
     ) -> Option<Self::PrivateState<'a>> {
         let (Value::Value(prior), Value::Value(owned)) = (&prior, &private) else { return Some(private) };
         if let Some(engine) = self.cell.engine_if_ready()
+            && engine.ownership().is_none()
             && let Ok(view) = engine.view(&owned.key()).await
         {
             let waiting: Vec<String> = approval::asked(&view.lock, view.now)
@@ -131,6 +152,9 @@ impl Resource for ServerClaim {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
+        if let Some(there) = engine.ownership() {
+            return Claims { engine: &engine, there, cell: &self.cell }.create(diags, model).await;
+        }
         self.bring(diags, &engine, model).await
     }
 
@@ -145,6 +169,11 @@ impl Resource for ServerClaim {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
+        if let Some(there) = engine.ownership() {
+            let claims = Claims { engine: &engine, there, cell: &self.cell };
+            let state = claims.update(diags, model, &private).await.map_or(prior, Value::Value);
+            return Some((state, private));
+        }
         let planned = (model.maintenance_needed, model.pending.clone());
         match self.bring(diags, &engine, model).await {
             // Planned values must come true; what changed meanwhile is found by the next refresh.
@@ -165,6 +194,9 @@ impl Resource for ServerClaim {
     ) -> Option<()> {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
+        if let Some(there) = engine.ownership() {
+            return Claims { engine: &engine, there, cell: &self.cell }.destroy(diags, &model, &private).await;
+        }
         let server = given(&model.server).unwrap_or_default().to_owned();
         let private = match given(&model.lock_key).map(|key| LockKey(key.to_owned())) {
             Some(key) if private.is_null() => {
@@ -194,6 +226,14 @@ impl Resource for ServerClaim {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        if let Some(there) = engine.ownership() {
+            let claims = Claims { engine: &engine, there, cell: &self.cell };
+            let known = model.clone();
+            let Some(now) = self.cell.unless_stopped(claims.read(diags, model, &private)).await else {
+                return Some((Value::Value(known), private));
+            };
+            return Some((now.map_or(Value::Null, Value::Value), private));
+        }
         let server = given(&model.server).unwrap_or_default().to_owned();
         let Some(owned) = Owned::here(diags, &engine, &private, &format!("The claim on {server}")) else {
             return Some((Value::Value(model), private));
@@ -208,7 +248,7 @@ impl Resource for ServerClaim {
         let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid()) else {
             return Some((Value::Null, private));
         };
-        tell(diags, claim, &view);
+        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), true);
         model.contact = known(claim.contact.clone());
         model.show(claim, &view);
         Some((Value::Value(model), private))
@@ -220,6 +260,10 @@ impl Resource for ServerClaim {
         id: String,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
+        if let Some(there) = engine.ownership() {
+            let (model, owned) = Claims { engine: &engine, there, cell: &self.cell }.import(diags, &id).await?;
+            return Some((Value::Value(model), Value::Value(owned)));
+        }
         let views = match engine.views().await {
             Ok(views) => views,
             Err(error) => {
@@ -257,6 +301,18 @@ impl ResourceExt for ServerClaim {
 }
 
 impl ServerClaim {
+    /// Refuses what is not possible here, and tells the reviewer what is to be expected.
+    async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+        let Some(engine) = self.cell.engine_if_ready() else { return };
+        match engine.ownership() {
+            None => model.only_told(diags),
+            Some(there) => {
+                let claims = Claims { engine: &engine, there, cell: &self.cell };
+                self.cell.unless_stopped(claims.review(diags, model)).await;
+            }
+        }
+    }
+
     /// Makes the claim as configured and shows it.
     async fn bring(
         &self,

@@ -170,7 +170,7 @@ impl Machine for OperatorMachine {
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
-            boot_targets: vec!["BootOperator".to_owned()],
+            boot_targets: vec![BootOverride::OPERATED.to_owned()],
             boot_enabled: Vec::new(),
             boot_modes: Vec::new(),
             http_boot_uri: true,
@@ -202,6 +202,17 @@ impl PowerControl for OperatorMachine {
         match (&self.held, reset) {
             (Some(wish), ResetType::On) => self.request(wish).set_power("On").await,
             (Some(wish), ResetType::GracefulShutdown) => self.request(wish).set_power("Off").await,
+            (Some(wish), ResetType::ForceOff) => {
+                let request = self.request(wish);
+                // What the operator was told to hold on to would switch it on again.
+                request.release_power().await?;
+                operation::ask(&self.fleet, &self.name, reset).await?;
+                request.set_power("Off").await
+            }
+            (None, ResetType::On | ResetType::ForceOff) => {
+                operation::would_last(&self.fleet, &self.name, reset).await?;
+                operation::ask(&self.fleet, &self.name, reset).await
+            }
             _ => operation::ask(&self.fleet, &self.name, reset).await,
         }
     }
@@ -234,7 +245,7 @@ impl BootControl for OperatorMachine {
                 spec["ignitionSecretRef"] = json!({ "name": name });
             }
         }
-        let made_from = BootOverride { http_boot_uri: None, ignition: None, ..wanted.clone() };
+        let made_from = BootOverride { http_boot_uri: None, ..wanted.clone() };
         let made_from = serde_json::to_value(&made_from).unwrap_or(Value::Null).to_string();
         request.set_template(Some(Template { spec, made_from })).await
     }

@@ -12,7 +12,7 @@ use crate::{backend::BackendError, clock::within, maintenance::machine::ResetTyp
 
 use super::{
     fleet::Fleet,
-    objects::{METAL, OPERATION, annotation, resource},
+    objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
 
 /// What the annotation can say.
@@ -26,6 +26,32 @@ pub(super) const NAMES: [(ResetType, &str); 5] = [
 
 /// How long the operator has to take it. Shorter than a lease, so that it is never asked for by somebody who is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the operator leaves a server beside a maintenance as an operation leaves it. It holds every one to what its claim
+/// wants, and switches off what nobody has claimed.
+pub(super) async fn would_last(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(), BackendError> {
+    let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
+    let claim = reference(&server, "/spec/serverClaimRef");
+    let object = match &claim {
+        Some(claim) => fleet.claim(claim, true).await?,
+        None => None,
+    };
+    let wants_on = object.is_some_and(|claim| text(&claim, "/spec/power") == Some("On"));
+    if wants_on == (reset == ResetType::On) {
+        return Ok(());
+    }
+    let why = match claim {
+        Some(claim) => format!("ServerClaim {claim} wants its power {}", if wants_on { "On" } else { "Off" }),
+        None => "nobody has claimed it".to_owned(),
+    };
+    Err(BackendError::Unsupported {
+        address: fleet.cluster.address(),
+        what: format!(
+            "metal-operator would switch Server {name} back at once: {why}. Make the operation under a metal_server_maintenance \
+             (maintenance_id), or change the claim's power"
+        ),
+    })
+}
 
 /// Asks for an operation and returns when the operator has made it.
 pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(), BackendError> {

@@ -343,6 +343,17 @@ impl Request<'_> {
         self.fleet.patch(&resource(METAL, "Server"), &server, json!({ "spec": { "power": power } })).await
     }
 
+    /// Tells the operator to leave the power as it is.
+    pub(super) async fn release_power(&self) -> Result<(), BackendError> {
+        let object = self.held().await?;
+        let (power, template, stale) = Self::said(&object);
+        if power.is_none() {
+            return Ok(());
+        }
+        let wanted = self.wanted(None, template.as_ref(), stale).await?;
+        self.apply(&wanted).await.map(drop)
+    }
+
     /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
     pub(super) async fn set_template(&self, template: Option<Template>) -> Result<(), BackendError> {
         let object = self.held().await?;

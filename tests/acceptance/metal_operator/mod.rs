@@ -1,6 +1,8 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
 mod approvals;
+mod boot;
+mod claims;
 mod families;
 mod flows;
 mod guide;
@@ -8,6 +10,7 @@ mod lost;
 mod migration;
 mod races;
 mod strangers;
+mod operations;
 
 use std::path::Path;
 

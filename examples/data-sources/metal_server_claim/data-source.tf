@@ -1,0 +1,12 @@
+data "metal_server_claim" "db" {
+  id = "db/primary"
+}
+
+# Whose server it is decides whether we may take it.
+resource "metal_server_maintenance" "bios" {
+  server    = data.metal_server_claim.db.server
+  namespace = "ops"
+  name      = "bios-2-19"
+  policy    = "OwnerApproval"
+  reason    = "BIOS 2.19"
+}
