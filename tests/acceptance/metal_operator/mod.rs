@@ -1,5 +1,7 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
+mod answers;
+mod economy;
 mod families;
 mod flows;
 mod lost;
