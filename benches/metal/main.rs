@@ -14,6 +14,7 @@
     reason = "measures real time and reports by ending"
 )]
 
+mod cluster;
 mod dead;
 mod hand_over;
 #[path = "../../tests/wire/host.rs"]
@@ -75,6 +76,9 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("rules") {
         rows.extend(rules::measure());
+    }
+    if wanted("cluster") {
+        rows.extend(cluster::measure().await);
     }
     if wanted("dead") {
         rows.extend(dead::measure().await);

@@ -34,12 +34,6 @@ impl Held {
 impl Provider {
     /// Starts the binary and configures it for the simulator's machines and a store.
     pub async fn start(simulator: &Simulator, store: &Path) -> Self {
-        let program = Some(env!("CARGO_BIN_EXE_terraform-provider-metal").into());
-        let mut host = Host::start_with(Start { program, ..Start::default() }).await;
-        let schema = host.provider.get_provider_schema(wire::get_provider_schema::Request::default()).await;
-        let mut schema = schema.unwrap().into_inner();
-        let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
-        let operation = schema.resource_schemas.remove(OPERATION).unwrap().block.unwrap();
         let folder = store.parent().unwrap();
         let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
         fs::write(&inventory, simulator.inventory()).unwrap();
@@ -55,10 +49,20 @@ impl Provider {
             redfish["ca_certificate_file"] = json!(authority);
         }
         let url = format!("sqlite://{}", store.display());
-        let config = json!({ "coordination_url": url, "owner": "bench", "redfish": redfish });
+        Self::configured(&json!({ "coordination_url": url, "owner": "bench", "redfish": redfish })).await
+    }
+
+    /// Starts the binary with this provider block.
+    pub async fn configured(config: &Value) -> Self {
+        let program = Some(env!("CARGO_BIN_EXE_terraform-provider-metal").into());
+        let mut host = Host::start_with(Start { program, ..Start::default() }).await;
+        let schema = host.provider.get_provider_schema(wire::get_provider_schema::Request::default()).await;
+        let mut schema = schema.unwrap().into_inner();
+        let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
+        let operation = schema.resource_schemas.remove(OPERATION).unwrap().block.unwrap();
         let block_of_provider = schema.provider.unwrap().block.unwrap();
         let request = wire::configure_provider::Request {
-            config: value(&complete(&block_of_provider, config)),
+            config: value(&complete(&block_of_provider, config.clone())),
             terraform_version: "1.6.2".into(),
             ..Default::default()
         };

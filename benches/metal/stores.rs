@@ -8,19 +8,23 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::ids::{LockKey, Runner, RunnerId},
-    store::{EtcdOptions, EtcdStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store},
+    store::{
+        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions,
+        SqliteStore, Store,
+    },
 };
 
-use crate::support::{etcd::Etcd, postgres::Postgres};
+use crate::support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres};
 
 /// Those that are measured.
-pub const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Postgres, Kind::Etcd];
+pub const KINDS: [Kind; 4] = [Kind::Sqlite, Kind::Postgres, Kind::Etcd, Kind::Kubernetes];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Sqlite,
     Postgres,
     Etcd,
+    Kubernetes,
 }
 
 impl Kind {
@@ -29,6 +33,7 @@ impl Kind {
             Self::Sqlite => "SQLite",
             Self::Postgres => "PostgreSQL",
             Self::Etcd => "etcd",
+            Self::Kubernetes => "Kubernetes",
         }
     }
 }
@@ -38,6 +43,7 @@ pub enum Backing {
     Sqlite(tempfile::TempDir),
     Postgres(Box<Postgres>, String),
     Etcd(Box<Etcd>),
+    Kubernetes(Box<Kubernetes>, String),
 }
 
 impl Backing {
@@ -51,13 +57,18 @@ impl Backing {
                 Self::Postgres(Box::new(server), database)
             }
             Kind::Etcd => Self::Etcd(Box::new(Etcd::durable())),
+            Kind::Kubernetes => {
+                let cluster = Kubernetes::durable();
+                let namespace = cluster.namespace();
+                Self::Kubernetes(Box::new(cluster), namespace)
+            }
         }
     }
 
     pub fn file(&self) -> Option<PathBuf> {
         match self {
             Self::Sqlite(folder) => Some(folder.path().join("metal.db")),
-            Self::Postgres(..) | Self::Etcd(_) => None,
+            Self::Postgres(..) | Self::Etcd(_) | Self::Kubernetes(..) => None,
         }
     }
 
@@ -67,6 +78,7 @@ impl Backing {
             Self::Sqlite(folder) => folder.path().join("metal.db").display().to_string(),
             Self::Postgres(server, database) => server.url("postgres", database),
             Self::Etcd(cluster) => cluster.url("metal"),
+            Self::Kubernetes(cluster, namespace) => cluster.store(namespace),
         }
     }
 
@@ -84,6 +96,7 @@ impl Backing {
                 );
                 Some(counted.parse().unwrap())
             }
+            Self::Kubernetes(cluster, _) => Some(cluster.requests().await),
             Self::Etcd(cluster) => {
                 let url = format!("http://{}/metrics", cluster.hosts());
                 let text = reqwest::get(url).await.unwrap().text().await.unwrap();
@@ -103,12 +116,16 @@ impl Backing {
 
 /// A handle, as a process of the provider has it.
 pub async fn open(url: &str) -> Arc<dyn Store> {
+    // As `main` does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let clock = Arc::new(SystemClock::default());
     let secret = SecretString::from(url);
     if url.starts_with("postgres://") {
         Arc::new(PostgresStore::open(&secret, clock, &PostgresOptions::default()).await.unwrap())
     } else if url.starts_with("etcd://") {
         Arc::new(EtcdStore::open(&secret, clock, EtcdOptions::default()).await.unwrap())
+    } else if url.starts_with("kubernetes://") {
+        Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await.unwrap())
     } else {
         Arc::new(SqliteStore::open(Path::new(url), clock, SqliteOptions::default()).await.unwrap())
     }

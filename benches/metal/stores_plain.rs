@@ -5,10 +5,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
 use sqlx::{Connection as _, PgPool, SqliteConnection, postgres::PgPoolOptions};
 use tokio::sync::Mutex;
 
-use crate::{hand_over, measure::median, stores::Backing};
+use crate::{hand_over, measure::median, stores::Backing, support::kubernetes::Kubernetes};
 
 /// As many connections as a process of the provider has.
 const CONNECTIONS: u32 = 3;
@@ -23,6 +24,7 @@ pub enum Plain {
     Sqlite(Arc<Mutex<SqliteConnection>>),
     Postgres(PgPool),
     Etcd(Box<etcd_client::Client>),
+    Kubernetes(Box<kube::Api<ConfigMap>>),
 }
 
 impl Plain {
@@ -45,6 +47,10 @@ impl Plain {
                 let client = etcd_client::Client::connect([cluster.hosts()], None).await.unwrap();
                 Self::Etcd(Box::new(client))
             }
+            Backing::Kubernetes(cluster, namespace) => {
+                let client = Kubernetes::client(&cluster.kubeconfig()).await;
+                Self::Kubernetes(Box::new(kube::Api::namespaced(client, namespace)))
+            }
         }
     }
 
@@ -64,6 +70,12 @@ impl Plain {
                 let insert = sqlx::query("INSERT INTO plain VALUES ($1, $2)").bind(name).bind(body);
                 insert.execute(&mut *transaction).await.unwrap();
                 transaction.commit().await.unwrap();
+            }
+            Self::Kubernetes(all) => {
+                let name = format!("plain-{name}");
+                let map = serde_json::json!({"metadata": {"name": name}, "data": {"body": body}});
+                let map = serde_json::from_value(map).unwrap();
+                all.create(&kube::api::PostParams::default(), &map).await.unwrap();
             }
             Self::Etcd(client) => {
                 let put = etcd_client::TxnOp::put(format!("plain/{name}"), body, None);

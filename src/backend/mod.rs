@@ -5,6 +5,7 @@
 
 mod error;
 pub mod metal_operator;
+mod ownership;
 pub mod redfish;
 
 use std::{fmt::Debug, sync::Arc};
@@ -18,6 +19,9 @@ use crate::maintenance::{
 };
 
 pub use error::BackendError;
+pub use ownership::{
+    Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
+};
 
 /// Which physical machine a server is, whatever name or address it goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,11 @@ pub trait Backend: Send + Sync + Debug {
     /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits, for as long as the
     /// process lives: records name it, and never hold it.
     fn keep(&self, _sha256: String, _content: SecretString) {}
+
+    /// The claims and approvals of the servers' own maintenance system, where they have one.
+    fn ownership(&self) -> Option<&dyn NativeOwnership> {
+        None
+    }
 
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.
     async fn close(&self);

@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod look;
 mod native;
+mod owners;
 pub mod process;
 mod snapshot;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
 pub use look::{Held, Seen};
+pub use owners::Claimed;
 
 use lease::LeaseKeeper;
 use snapshot::Snapshot;

@@ -5,7 +5,10 @@
 mod cluster;
 mod error;
 mod mirror;
+mod node_lease;
+mod time;
 
 pub use cluster::{Cluster, ClusterSettings, Request};
 pub use error::{ClusterError, FieldProblem};
 pub use mirror::Mirror;
+pub use node_lease::{Holder, NAMESPACE as NODE_LEASES, NodeLeaseError, NodeLeases};

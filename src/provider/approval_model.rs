@@ -37,6 +37,8 @@ pub(super) struct ApprovalModel {
     pub(super) approved_by: Text,
     pub(super) approved_at: Text,
     pub(super) lock_key: Text,
+    pub(super) node: Text,
+    pub(super) claim: Text,
 }
 
 /// The schema.
@@ -71,12 +73,26 @@ pub(super) fn approval_schema() -> Schema {
                     "Until when it counts (RFC 3339). What has started until then goes on. Default: as long as the claim.",
                 ),
             ),
+            (
+                "node",
+                optional(
+                    String,
+                    "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and takes away what it did not copy.",
+                ),
+            ),
+            (
+                "claim",
+                computed(
+                    String,
+                    "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.",
+                ),
+            ),
             ("id", computed(String, "Of this approval.")),
             (
                 "state",
                 computed(
                     String,
-                    "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started).",
+                    "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` as long as the key is there, then `Used`: the operator took it away when the last request ended, or somebody did.",
                 ),
             ),
             ("approved_by", computed(String, "Who gave it.")),
@@ -93,6 +109,7 @@ impl ApprovalModel {
         let path = AttributePath::new;
         not_empty(diags, &self.server, path("server"));
         not_empty(diags, &self.digest, path("digest"));
+        not_empty(diags, &self.node, path("node"));
         let all = self.all == Value::Value(true);
         let unknown = self.maintenance.is_unknown() || self.all.is_unknown();
         if !unknown && all != self.maintenance.is_null() {
@@ -144,6 +161,7 @@ impl ApprovalModel {
         self.approved_at = Value::Value(approval.at.to_string());
         self.lock_key = Value::Value(view.lock.key.0.clone());
         self.state = Value::Value(standing(approval, view).to_owned());
+        self.claim = Value::Null;
     }
 
     /// What an approval says of itself, for import.
@@ -164,7 +182,14 @@ impl ApprovalModel {
 
     /// Everything the provider tells is not known yet.
     pub(super) fn unknown_outputs(&mut self) {
-        for text in [&mut self.id, &mut self.state, &mut self.approved_by, &mut self.approved_at, &mut self.lock_key] {
+        for text in [
+            &mut self.id,
+            &mut self.state,
+            &mut self.approved_by,
+            &mut self.approved_at,
+            &mut self.lock_key,
+            &mut self.claim,
+        ] {
             *text = Value::Unknown;
         }
         if self.digest.is_null() {

@@ -19,6 +19,8 @@ pub(super) struct MetalOperatorModel {
     host: Text,
     token_file: Text,
     ca_certificate_file: Text,
+    node_kubeconfig: Text,
+    node_context: Text,
     namespace: Text,
     request_timeout: Text,
     bmc_ca_certificate_file: Text,
@@ -46,6 +48,14 @@ pub(super) fn metal_operator_attributes() -> AttributeType {
             "ca_certificate_file",
             optional(String, "With `host`: the authority that signed the API server's certificate, as PEM."),
         ),
+        (
+            "node_kubeconfig",
+            optional(
+                String,
+                "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
+            ),
+        ),
+        ("node_context", optional(String, "Which of its contexts. Default: the current one.")),
         (
             "namespace",
             optional(
@@ -76,6 +86,8 @@ impl MetalOperatorModel {
             &self.host,
             &self.token_file,
             &self.ca_certificate_file,
+            &self.node_kubeconfig,
+            &self.node_context,
             &self.namespace,
             &self.request_timeout,
             &self.bmc_ca_certificate_file,
@@ -95,6 +107,8 @@ impl MetalOperatorModel {
             host: text(&self.host),
             token_file: text(&self.token_file),
             ca_certificate_file: text(&self.ca_certificate_file),
+            node_kubeconfig: text(&self.node_kubeconfig),
+            node_context: text(&self.node_context),
             namespace: text(&self.namespace),
             request_timeout: duration(diags, &self.request_timeout, at.attribute("request_timeout")),
             bmc_ca_certificate_file: text(&self.bmc_ca_certificate_file),

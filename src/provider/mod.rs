@@ -5,6 +5,7 @@ mod boot;
 mod boot_configuration_model;
 mod cell;
 mod claim_model;
+mod cluster_approval;
 mod config;
 mod data_source_maintenance_preview;
 mod data_source_maintenance_queue;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
+    backend::NativeOwnership,
     engine::Engine,
     maintenance::{
         ids::{LockKey, Uid},
@@ -81,12 +82,22 @@ pub(super) struct Owned {
     pub(super) uid: String,
     pub(super) lock_key: String,
     pub(super) store: String,
+    /// Where claims are a cluster's: the incarnation of the claim that it is about.
+    #[serde(default)]
+    pub(super) claim: String,
 }
 
 impl Owned {
+    /// Of something that the servers' own cluster keeps.
+    pub(super) fn in_cluster(there: &dyn NativeOwnership, key: &LockKey, uid: &str, claim: &str) -> Self {
+        let (uid, claim) = (uid.to_owned(), claim.to_owned());
+        Self { uid, lock_key: key.0.clone(), store: there.address(), claim }
+    }
+
     /// Of something kept with a machine.
     pub(super) fn new(engine: &Engine, key: &LockKey, uid: &Uid) -> Self {
-        Self { uid: uid.0.clone(), lock_key: key.0.clone(), store: engine.store().id().to_owned() }
+        let (uid, store) = (uid.0.clone(), engine.store().id().to_owned());
+        Self { uid, lock_key: key.0.clone(), store, claim: String::new() }
     }
 
     /// The machine.

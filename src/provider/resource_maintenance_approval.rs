@@ -19,6 +19,7 @@ use crate::{
 use super::{
     approval_model::{ApprovalModel, approval_schema},
     cell::Cell,
+    cluster_approval,
     diagnostics::{kept, of_engine},
     private::Owned,
     values::{bad, given},
@@ -65,6 +66,16 @@ async fn review(diags: &mut Diagnostics, engine: &Engine, server: &str, wish: &A
         None => approves_all(diags, server, &asked),
         Some(id) => approves_one(diags, engine, server, &key, id, wish, &view, &asked).await,
     }
+}
+
+/// Refuses what only a cluster has.
+fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
+    if given(&model.node).is_none() {
+        return Some(());
+    }
+    let detail = "Nodes are a cluster's; this provider configuration has no metal_operator.";
+    bad(diags, AttributePath::new("node"), "Only with metal_operator", detail);
+    None
 }
 
 fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[Asked]) {
@@ -134,7 +145,8 @@ async fn approves_one(
     bad(diags, at(), "There is no such request", detail);
 }
 
-fn shown(asked: &Asked) -> String {
+/// A request, for people.
+pub(super) fn shown(asked: &Asked) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(", {reason:?}"));
@@ -196,6 +208,7 @@ impl Resource for MaintenanceApproval {
             ("maintenance", &config.maintenance, &prior.maintenance),
             ("not_before", &config.not_before, &prior.not_before),
             ("expires", &config.expires, &prior.expires),
+            ("node", &config.node, &prior.node),
         ] {
             if now != before {
                 replaced.push(AttributePath::new(name));
@@ -234,6 +247,10 @@ impl Resource for MaintenanceApproval {
         let (Value::Value(mut model), Value::Value(config)) = (planned, config) else { return None };
         let engine = self.cell.engine(diags)?;
         let wish = config.check(diags, Some(engine.now()))?;
+        if let Some(there) = engine.ownership() {
+            return cluster_approval::create(diags, &engine, there, model, &wish).await;
+        }
+        not_here(diags, &model)?;
         let server = given(&model.server)?.to_owned();
         let uid = Uid(Uuid::now_v7().to_string());
         let approved = async {
@@ -285,6 +302,9 @@ impl Resource for MaintenanceApproval {
     ) -> Option<()> {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
+        if let Some(there) = engine.ownership() {
+            return cluster_approval::destroy(diags, &engine, there, &model, &private).await;
+        }
         let server = given(&model.server).unwrap_or_default().to_owned();
         let uid = given(&model.id).map(|id| Uid(id.to_owned()));
         let private = Owned::of_destroyed(&engine, private, uid, &model.lock_key);
@@ -307,6 +327,10 @@ impl Resource for MaintenanceApproval {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        if let Some(there) = engine.ownership() {
+            self.cell.unless_stopped(cluster_approval::read(diags, &engine, there, &mut model, &private)).await;
+            return Some((Value::Value(model), private));
+        }
         let server = given(&model.server).unwrap_or_default().to_owned();
         let Some(owned) = Owned::here(diags, &engine, &private, &format!("The approval on {server}")) else {
             return Some((Value::Value(model), private));
@@ -343,6 +367,15 @@ impl Resource for MaintenanceApproval {
         id: String,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
+        if engine.ownership().is_some() {
+            diags.add_error(diagnostic(
+                format!("The approval {id} cannot be imported"),
+                "A key on a ServerClaim does not tell whose word it is. Write the resource: applying it changes nothing where \
+                 there is an approval already.",
+                AttributePath::root(),
+            ));
+            return None;
+        }
         let views = match engine.views().await {
             Ok(views) => views,
             Err(error) => {
@@ -377,7 +410,11 @@ impl MaintenanceApproval {
         let engine = self.cell.engine_if_ready();
         let wish = model.check(diags, engine.as_ref().map(|engine| engine.now()));
         if let (Some(engine), Some(wish), Some(server)) = (engine, wish, given(&model.server)) {
-            self.cell.unless_stopped(review(diags, &engine, server, &wish)).await;
+            if let Some(there) = engine.ownership() {
+                self.cell.unless_stopped(cluster_approval::review(diags, &engine, there, &model, &wish)).await;
+            } else if not_here(diags, &model).is_some() {
+                self.cell.unless_stopped(review(diags, &engine, server, &wish)).await;
+            }
         }
         model.unknown_outputs();
         model

@@ -59,6 +59,10 @@ pub struct MetalOperatorInput {
     pub token_file: Option<String>,
     /// With `host`: the authority that signed the API server's certificate.
     pub ca_certificate_file: Option<String>,
+    /// A kubeconfig file of the cluster whose Nodes run on the servers.
+    pub node_kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub node_context: Option<String>,
     /// The namespace of our own objects.
     pub namespace: Option<String>,
     /// Time limit of one request to the API server.
@@ -100,11 +104,18 @@ pub(super) fn metal_operator_settings(
         ca_certificate_file: path(input.ca_certificate_file),
         request_timeout: input.request_timeout,
     };
+    let nodes = (input.node_kubeconfig.is_some() || input.node_context.is_some()).then(|| ClusterSettings {
+        kubeconfig: path(input.node_kubeconfig),
+        context: input.node_context,
+        request_timeout: input.request_timeout,
+        ..ClusterSettings::default()
+    });
     let namespace = input.namespace.or_else(|| env.get("METAL_KUBE_NAMESPACE").map(str::to_owned));
     Ok(MetalOperatorSettings {
         cluster: Cluster::new(cluster, Arc::clone(clock)),
         namespace: namespace.unwrap_or_else(|| "default".to_owned()),
         trust,
+        nodes: nodes.map(|nodes| Cluster::new(nodes, Arc::clone(clock))),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 
 use crate::{
-    servers::{etcd::Etcd, postgres::Postgres, toxiproxy::Toxiproxy},
+    servers::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
     support::{
         host::Host,
         simulator::{Fleet, SOON, maintenance},
@@ -15,9 +15,10 @@ use crate::{
 };
 
 /// A store of each kind that machines can share.
-fn shared() -> [String; 2] {
-    let server = Postgres::shared();
-    [server.url("postgres", &server.database()), Etcd::shared().url(&Etcd::prefix())]
+fn shared() -> [String; 3] {
+    let (server, cluster) = (Postgres::shared(), Kubernetes::shared());
+    let database = server.url("postgres", &server.database());
+    [database, Etcd::shared().url(&Etcd::prefix()), cluster.store(&cluster.namespace())]
 }
 
 /// What `show --json` says of the only maintenance.
@@ -208,6 +209,30 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
     let runner_only = machine(Host::OpenTofu, &server.url("metal_runner", &database));
     fleet.configure(&runner_only, &maintenance("node1", "one", ""));
     runner_only.metal(&["store", "check"]).await.succeeded().says("1 held");
+    runner.destroy().await.succeeded();
+}
+
+/// The same in a cluster: what RBAC refuses is said with the verb and the resource that a role lacks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reviewer_of_a_cluster_plans_with_the_right_to_read_only() {
+    let cluster = Kubernetes::start();
+    let guide = include_str!("../../docs/guides/many-runners.md").split("\n## Kubernetes\n").nth(1).unwrap();
+    cluster.apply(guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap());
+    let as_a = |role: &str| Kubernetes::store_of("metal", &cluster.user("ada", &[&format!("metal-{role}s")]));
+    let (fleet, runner) = (Fleet::new(1).await, machine(Host::OpenTofu, &as_a("runner")));
+    fleet.configure(&runner, &maintenance("node1", "one", ""));
+    runner.apply().await.succeeded();
+    let reviewer = machine(Host::OpenTofu, &as_a("reviewer"));
+    fleet.configure(&reviewer, &maintenance("node1", "two", ""));
+    reviewer.try_plan().await.succeeded().says("1 ahead: tests/one").is_silent_about("did not answer");
+    reviewer.metal(&["queue"]).await.succeeded().says("tests/one");
+    reviewer
+        .apply()
+        .await
+        .failed()
+        .says("does not let us")
+        .says("\"leases.coordination.k8s.io\" in namespace \"metal\"");
+    reviewer.metal(&["store", "check"]).await.succeeded().says("1 held");
     runner.destroy().await.succeeded();
 }
 

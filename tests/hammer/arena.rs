@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     chaos::{Gremlin, Rng},
-    support::{etcd::Etcd, postgres::Postgres, toxiproxy::Toxiproxy},
+    support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
 };
 
 /// Kinds of stores.
@@ -15,6 +15,7 @@ pub enum Kind {
     Sqlite,
     Postgres,
     Etcd,
+    Kubernetes,
 }
 
 /// A store.
@@ -60,6 +61,16 @@ impl Arena {
                 let died = Box::new(Death(Mutex::new(Dies::Etcd(cluster, members))));
                 Self { url, direct, gremlins: vec![Box::new(Network(proxies)), died], _folder: None }
             }
+            Kind::Kubernetes => {
+                let cluster = Kubernetes::start();
+                let namespace = cluster.namespace();
+                let direct = cluster.store(&namespace);
+                let proxy = Arc::new(Toxiproxy::to(&cluster.host()));
+                let through = cluster.kubeconfig_at(&format!("https://{}", proxy.host()), "admin");
+                let url = Kubernetes::store_of(&namespace, &through);
+                let died = Box::new(Death(Mutex::new(Dies::Kubernetes(Box::new(cluster)))));
+                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], _folder: None }
+            }
         }
     }
 }
@@ -100,6 +111,7 @@ impl Gremlin for Network {
 enum Dies {
     Postgres(Postgres),
     Etcd(Etcd, usize),
+    Kubernetes(Box<Kubernetes>),
 }
 
 /// A server, or a member of the cluster, that dies and comes back with what is on its disk.
@@ -120,6 +132,10 @@ impl Gremlin for Death {
             Dies::Etcd(cluster, members) => {
                 cluster.kill(which % *members);
                 cluster.start_again(which % *members);
+            }
+            Dies::Kubernetes(cluster) => {
+                cluster.kill();
+                cluster.start_again();
             }
         });
     }

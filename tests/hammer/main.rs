@@ -52,6 +52,11 @@ async fn nobody_does_what_it_has_no_right_to_do_etcd() {
     hammer(Kind::Etcd).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_does_what_it_has_no_right_to_do_kubernetes() {
+    hammer(Kind::Kubernetes).await;
+}
+
 async fn hammer(kind: Kind) {
     // As `main` does.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

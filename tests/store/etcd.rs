@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use terraform_provider_metal::{
     maintenance::{
-        approval::{Approval, Claim, Scope},
-        ids::{LockKey, MaintenanceId, Uid},
+        approval::Scope,
+        ids::Uid,
         lock::{Leases, Request, ServerLock},
         queue::{Turn, turn},
         spec::{Kind, Policy, Spec},
@@ -28,6 +28,7 @@ use crate::{
     bench::{WrongClock, apply, etcd, finish, hold, join, soon, try_admit},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
+    talk::{approval, approve, claim, enqueue, of, said, timed, until},
 };
 
 /// A handle that uses the cluster's own clock, as everybody but a test of time does.
@@ -46,52 +47,6 @@ async fn impatient(url: &str, patience: Duration) -> Result<EtcdStore, StoreErro
 async fn raw(hosts: &str) -> etcd_client::Client {
     let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
     etcd_client::Client::connect(hosts, None).await.unwrap()
-}
-
-/// Looks again and again until something is so.
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "{what} did not happen within 30 s");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn enqueue(store: &dyn Store, key: &LockKey, wish: &Request) -> Result<Uid, StoreError> {
-    apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
-}
-
-/// The words of the audit of one name.
-async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
-    store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
-}
-
-fn claim(name: &str) -> Claim {
-    Claim {
-        uid: Uid(uuid::Uuid::now_v7().to_string()),
-        id: id(name),
-        owner: "team".into(),
-        contact: None,
-        server: "node-1".into(),
-        since: Timestamp::UNIX_EPOCH,
-        by: "ada".into(),
-    }
-}
-
-fn approval(scope: Scope) -> Approval {
-    let uid = Uid(uuid::Uuid::now_v7().to_string());
-    Approval { uid, scope, not_before: None, expires: None, at: Timestamp::UNIX_EPOCH, by: "ada".into(), used_by: None }
-}
-
-fn of(name: &str) -> Scope {
-    Scope::Maintenance { id: id(name), digest: spec().digest() }
-}
-
-async fn approve(store: &dyn Store, key: &LockKey, approval: &Approval) -> Result<(), StoreError> {
-    apply(store, key, |lock, _, now| lock.approve(approval.clone(), "team", now)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -802,13 +757,6 @@ async fn a_leader_that_is_killed_costs_nothing_but_time() {
     assert_eq!(contents.violations(), [""; 0]);
     assert_eq!(contents.history.len(), PEOPLE as usize);
     assert!(contents.locks.iter().all(|lock| lock.active.is_empty() && lock.slot.is_none()));
-}
-
-/// How long it took, too.
-async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
-    let began = Instant::now();
-    let result = future.await;
-    (result, began.elapsed())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,8 @@ mod file;
 #[path = "kubernetes.rs"]
 mod kubernetes_only;
 #[cfg(unix)]
+mod kubernetes_roles;
+#[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
 mod processes;
@@ -26,6 +28,7 @@ mod records;
 #[cfg(unix)]
 #[path = "../support/mod.rs"]
 mod support;
+mod talk;
 
 conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());

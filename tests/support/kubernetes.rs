@@ -13,7 +13,7 @@ use kube::{
     Client, Config, ResourceExt as _,
     api::{Api, DynamicObject, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
-    core::{GroupVersionKind, TypeMeta},
+    core::{GroupVersionKind, TypeMeta, params::GetParams, request::Request},
     discovery::{Scope, pinned_kind},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
@@ -77,9 +77,17 @@ impl Kubernetes {
 
     /// One of one's own, with more arguments for the API server; the last one of a name counts.
     pub fn start_with(more: &[&str]) -> Self {
+        Self::start_on(start_etcd(false), more)
+    }
+
+    /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
+    pub fn durable() -> Self {
+        Self::start_on(start_etcd(true), &[])
+    }
+
+    fn start_on((etcd, etcd_port): (Server, u16), more: &[&str]) -> Self {
         // As `main` does.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (etcd, etcd_port) = start_etcd();
         let folder = tempfile::Builder::new().prefix("metal-kubernetes-").tempdir().unwrap().keep();
         let port = free_port();
         let file = |name: &str, text: &str| {
@@ -253,6 +261,16 @@ impl Kubernetes {
         });
     }
 
+    /// How many requests the API server has answered so far, but watches.
+    pub async fn requests(&self) -> u64 {
+        let asked = Request::new("").get("metrics", &GetParams::default()).unwrap();
+        let text = Self::client(&self.kubeconfig()).await.request_text(asked).await.unwrap();
+        let counts = |line: &&str| line.starts_with("apiserver_request_total{") && !line.contains("verb=\"WATCH\"");
+        let ours = |line: &&str| line.contains("resource=\"configmaps\"") || line.contains("resource=\"leases\"");
+        let lines = text.lines().filter(counts).filter(ours);
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    }
+
     /// Ends the API server as a power cut would. Its etcd goes on.
     pub fn kill(&mut self) {
         self.api.kill();
@@ -266,7 +284,7 @@ impl Kubernetes {
     }
 }
 
-fn start_etcd() -> (Server, u16) {
+fn start_etcd(durable: bool) -> (Server, u16) {
     let folder = tempfile::Builder::new().prefix("metal-kubernetes-etcd-").tempdir().unwrap().keep();
     let (client, peer) = (free_port(), free_port());
     let command = [
@@ -277,7 +295,7 @@ fn start_etcd() -> (Server, u16) {
         format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
         format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
         format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
-        "--unsafe-no-fsync".to_owned(),
+        format!("--unsafe-no-fsync={}", !durable),
         "--log-level=error".to_owned(),
     ];
     (Server::start(&folder, SIGNAL, &command), client)

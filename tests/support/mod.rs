@@ -5,6 +5,7 @@ pub mod etcd;
 pub mod faulty;
 pub mod ironcore;
 pub mod kubernetes;
+pub mod kubernetes_proxy;
 pub mod postgres;
 pub mod server;
 pub mod toxiproxy;

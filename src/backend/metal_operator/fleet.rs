@@ -19,12 +19,14 @@ use tokio::sync::OnceCell;
 use crate::{
     backend::{BackendError, redfish::Trust},
     clock::Clock,
-    kubernetes::{Cluster, ClusterError, FieldProblem, Mirror, Request},
+    kubernetes::{Cluster, ClusterError, Mirror, Request},
 };
 
 use super::{
+    MetalOperatorSettings,
     discovery::{Found, discover},
-    objects::{MANAGER, METAL, name, namespace, resource, text},
+    errors::error,
+    objects::{MANAGER, METAL, name, namespace, resource},
 };
 
 /// Contents that the configuration gave to this process, by their SHA-256: they are never part of a record.
@@ -45,6 +47,8 @@ impl Shelf {
 /// One cluster and what is known of it.
 pub(super) struct Fleet {
     pub(super) cluster: Cluster,
+    /// The cluster whose Nodes run on the servers.
+    pub(super) nodes: Cluster,
     /// Where our own objects are.
     pub(super) namespace: String,
     pub(super) shelf: Shelf,
@@ -63,13 +67,17 @@ impl fmt::Debug for Fleet {
     }
 }
 
+/// Where a `ServerMaintenance` names its server.
+const SERVER: &str = "/spec/serverRef/name";
+
 /// A kind as a role names it.
 fn named(resource: &ApiResource) -> String {
     if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
 }
 
 impl Fleet {
-    pub(super) fn new(cluster: Cluster, namespace: String, trust: Trust, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
+        let MetalOperatorSettings { cluster, namespace, trust, nodes } = settings;
         let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
         Self {
             servers: mirror("Server"),
@@ -77,6 +85,7 @@ impl Fleet {
             boots: mirror("ServerBootConfiguration"),
             maintenances: OnceCell::new(),
             found: OnceCell::new(),
+            nodes: nodes.unwrap_or_else(|| cluster.clone()),
             cluster,
             namespace,
             shelf: Shelf::default(),
@@ -101,8 +110,10 @@ impl Fleet {
     pub(super) async fn maintenances(&self) -> Result<Option<(&Mirror, ApiResource)>, BackendError> {
         let Some(group) = self.found().await?.group() else { return Ok(None) };
         let kind = resource(group, "ServerMaintenance");
-        let mirror =
-            self.maintenances.get_or_init(|| async { Mirror::new(self.cluster.clone(), kind.clone(), None) }).await;
+        let mirror = self
+            .maintenances
+            .get_or_init(|| async { Mirror::new(self.cluster.clone(), kind.clone(), None).indexed(SERVER) })
+            .await;
         Ok(Some((mirror, kind)))
     }
 
@@ -138,13 +149,38 @@ impl Fleet {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
+        self.now_in(&self.cluster, kind, namespace, name).await
+    }
+
+    /// The same in one of the clusters.
+    async fn now_in(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
         let resource = named(kind);
         let request = Request { verb: "get", resource: &resource, namespace, name: Some(name) };
-        let got = self.cluster.call(request, |client| {
+        let got = cluster.call(request, |client| {
             let api = api(client, kind, namespace);
-            async move { api.get_opt(name).await }
+            async move { api.get(name).await.map(Some).or_else(|error| absent(error, name)) }
         });
-        got.await.map_err(error)
+        match got.await {
+            // Not this object but its kind is not served, perhaps only at this moment: that says nothing about the object.
+            Err(ClusterError::NotFound { address, request }) => {
+                let message = "the API server does not serve this kind now".to_owned();
+                Err(BackendError::Rejected {
+                    address,
+                    request,
+                    status: 404,
+                    message,
+                    retry_after: None,
+                    transient: true,
+                })
+            }
+            got => got.map_err(error),
+        }
     }
 
     /// All objects of a kind as they are now.
@@ -163,13 +199,14 @@ impl Fleet {
         self.get(&self.servers, &resource(METAL, "Server"), None, name, fresh).await
     }
 
-    /// Something that belongs to the whole cluster, as it is now.
+    /// Something that belongs to a whole cluster, as it is now.
     pub(super) async fn cluster_object(
         &self,
+        cluster: &Cluster,
         kind: &ApiResource,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
-        self.now(kind, None, name).await
+        self.now_in(cluster, kind, None, name).await
     }
 
     /// A claim by `namespace/name`.
@@ -188,9 +225,30 @@ impl Fleet {
         self.patched(kind, read, change).await.map(drop)
     }
 
-    /// The same; tells what it is now.
+    /// The same in one of the clusters.
+    pub(super) async fn patch_in(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        change: Value,
+    ) -> Result<(), BackendError> {
+        self.patched_in(cluster, kind, read, change).await.map(drop)
+    }
+
+    /// The same as [`Fleet::patch`]; tells what it is now.
     pub(super) async fn patched(
         &self,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        change: Value,
+    ) -> Result<DynamicObject, BackendError> {
+        self.patched_in(&self.cluster, kind, read, change).await
+    }
+
+    async fn patched_in(
+        &self,
+        cluster: &Cluster,
         kind: &ApiResource,
         read: &DynamicObject,
         mut change: Value,
@@ -203,7 +261,7 @@ impl Fleet {
         }
         let request = Request { verb: "patch", resource: &resource, namespace: space, name: Some(name) };
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = self.cluster.call(request, |client| {
+        let patched = cluster.call(request, |client| {
             let (api, params, change) = (api(client, kind, space), params.clone(), Patch::Merge(change.clone()));
             async move { api.patch(name, &params, &change).await }
         });
@@ -254,34 +312,55 @@ impl Fleet {
         }
     }
 
-    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it.
+    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it. Its name tells its content: one that
+    /// is there is the right one.
     pub(super) async fn ignition_secret(
         &self,
+        space: &str,
         secret: &str,
         sha256: &str,
-        owner: &DynamicObject,
+        owner: Option<&DynamicObject>,
     ) -> Result<(), BackendError> {
+        let kind = resource("", "Secret");
         let Some(content) = self.shelf.get(sha256) else {
+            if self.secret_exists(space, secret).await? {
+                return Ok(());
+            }
             return Err(BackendError::Unsupported {
                 address: self.cluster.address(),
                 what: "the ignition's content is not known to this process: apply the configuration that has it"
                     .to_owned(),
             });
         };
-        let owner_kind = owner.types.clone().unwrap_or_default();
-        let wanted = json!({
+        let owners = owner.map(|owner| {
+            let kind = owner.types.clone().unwrap_or_default();
+            json!([{
+                "apiVersion": kind.api_version, "kind": kind.kind, "name": name(owner), "uid": owner.metadata.uid,
+            }])
+        });
+        let mut wanted = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {
-                "name": secret, "namespace": namespace(owner),
-                "labels": { "app.kubernetes.io/managed-by": MANAGER },
-                "ownerReferences": [{
-                    "apiVersion": owner_kind.api_version, "kind": owner_kind.kind, "name": name(owner),
-                    "uid": owner.metadata.uid,
-                }],
+                "name": secret, "namespace": space, "labels": { "app.kubernetes.io/managed-by": MANAGER },
             },
             "data": { "ignition": ByteString(content.expose_secret().as_bytes().to_vec()) },
         });
-        self.apply(&resource("", "Secret"), namespace(owner), secret, &wanted).await.map(drop)
+        if let Some(owners) = owners {
+            wanted["metadata"]["ownerReferences"] = owners;
+        }
+        self.apply(&kind, space, secret, &wanted).await.map(drop)
+    }
+
+    /// Whether a Secret is there. Its content is not asked for.
+    async fn secret_exists(&self, space: &str, secret: &str) -> Result<bool, BackendError> {
+        let kind = resource("", "Secret");
+        let named = named(&kind);
+        let request = Request { verb: "get", resource: &named, namespace: Some(space), name: Some(secret) };
+        let got = self.cluster.call(request, |client| {
+            let api = api(client, &kind, Some(space));
+            async move { api.get_metadata_opt(secret).await }
+        });
+        Ok(got.await.map_err(error)?.is_some())
     }
 
     /// User name and password of a BMC, from its secret.
@@ -290,7 +369,7 @@ impl Fleet {
             address: self.cluster.address(),
             what: format!("BMCSecret {secret} {what}"),
         };
-        let got = self.cluster_object(&resource(METAL, "BMCSecret"), secret).await?;
+        let got = self.cluster_object(&self.cluster, &resource(METAL, "BMCSecret"), secret).await?;
         let got = got.ok_or_else(|| missing("is not there"))?;
         // Its data is encoded as that of a Secret.
         let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
@@ -306,9 +385,19 @@ impl Fleet {
     /// Every `ServerMaintenance` for a server, as the watch told last.
     pub(super) async fn maintenances_of(&self, server: &str) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
         let Some((mirror, _)) = self.maintenances().await? else { return Ok(Vec::new()) };
-        let mut all = mirror.all().await.map_err(error)?;
-        all.retain(|object| text(object, "/spec/serverRef/name") == Some(server));
-        Ok(all)
+        mirror.by(server).await.map_err(error)
+    }
+}
+
+/// Whether an answer says that an object is not there: it names it.
+fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    match error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name) =>
+        {
+            Ok(None)
+        }
+        error => Err(error),
     }
 }
 
@@ -317,60 +406,4 @@ fn api(client: kube::Client, kind: &ApiResource, namespace: Option<&str>) -> Api
         Some(namespace) => Api::namespaced_with(client, namespace, kind),
         None => Api::all_with(client, kind),
     }
-}
-
-/// A cluster's error as a machine's.
-pub(super) fn error(problem: ClusterError) -> BackendError {
-    let message = problem.to_string();
-    match problem {
-        ClusterError::Unreachable { address, cause } => BackendError::Unreachable { address, cause },
-        ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
-        ClusterError::Forbidden { .. } | ClusterError::Unauthorized { .. } => BackendError::Denied { message },
-        ClusterError::Invalid { address, request, message, fields } => {
-            let attribute = fields.iter().find_map(attribute);
-            let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();
-            let message = if said.is_empty() { message } else { said.join("; ") };
-            BackendError::Invalid { address, request, message, attribute }
-        }
-        ClusterError::Conflict { address, request, message } => {
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
-        }
-        ClusterError::Busy { address, request, message, retry_after } => {
-            BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
-        }
-        ClusterError::Expired { address, request, message } => {
-            BackendError::Rejected { address, request, status: 410, message, retry_after: None, transient: true }
-        }
-        ClusterError::Rejected { address, request, code, message } => {
-            let transient = code >= 500;
-            BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
-        }
-        ClusterError::AlreadyExists { address, request } => {
-            let message = "it exists already".to_owned();
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
-        }
-        ClusterError::NotFound { address, request } => {
-            BackendError::Missing { address, what: format!("{request}: not found") }
-        }
-        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause },
-        ClusterError::Protocol { address, request, what } => {
-            BackendError::Protocol { address, what: format!("{request}: {what}") }
-        }
-    }
-}
-
-/// The attribute of a maintenance that a field of an object was made from.
-fn attribute(problem: &FieldProblem) -> Option<&'static str> {
-    let field = problem.field.as_str();
-    [
-        ("spec.serverBootConfigurationTemplate.spec.image", "boot_configuration.image"),
-        ("spec.serverBootConfigurationTemplate.spec.ignitionSecretRef", "boot_configuration.ignition"),
-        ("spec.serverBootConfigurationTemplate", "boot_configuration"),
-        ("spec.serverPower", "server_power"),
-        ("spec.priority", "priority"),
-        ("spec.policy", "policy"),
-        ("spec.serverRef", "server"),
-    ]
-    .into_iter()
-    .find_map(|(prefix, attribute)| field.starts_with(prefix).then_some(attribute))
 }

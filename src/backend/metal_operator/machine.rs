@@ -24,7 +24,7 @@ use super::{
     discovery::Way,
     fleet::Fleet,
     link,
-    objects::{OUR_BOOT, annotation, text},
+    objects::{OUR_BOOT, annotation, namespace, text},
     operation,
     request::{Request, Template, ignition_secret},
 };
@@ -229,8 +229,8 @@ impl BootControl for OperatorMachine {
                         what: "our ServerMaintenance is gone".to_owned(),
                     });
                 };
-                let name = ignition_secret(&object);
-                self.fleet.ignition_secret(&name, sha256, &object).await?;
+                let name = ignition_secret(&object, sha256);
+                self.fleet.ignition_secret(namespace(&object), &name, sha256, Some(&object)).await?;
                 spec["ignitionSecretRef"] = json!({ "name": name });
             }
         }

@@ -6,15 +6,18 @@
 
 mod claims;
 mod discovery;
+mod errors;
 mod fleet;
 mod link;
 mod machine;
 mod native;
 mod objects;
 mod operation;
+mod owners;
 mod park;
 mod request;
 mod withdrawal;
+mod word;
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +34,7 @@ use crate::{
     kubernetes::Cluster,
 };
 
-use super::{Backend, BackendError, Machine, redfish::Trust};
+use super::{Backend, BackendError, Machine, NativeOwnership, redfish::Trust};
 
 use fleet::Fleet;
 use machine::OperatorMachine;
@@ -48,6 +51,8 @@ pub struct MetalOperatorSettings {
     pub namespace: String,
     /// How the certificates of BMCs are judged.
     pub trust: Trust,
+    /// The cluster whose Nodes run on the servers, where that is another one.
+    pub nodes: Option<Cluster>,
 }
 
 /// Servers of one cluster.
@@ -61,8 +66,7 @@ impl MetalOperatorBackend {
     /// A backend; asks nobody.
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
-        let MetalOperatorSettings { cluster, namespace, trust } = settings;
-        let fleet = Fleet::new(cluster, namespace, trust, Arc::clone(clock));
+        let fleet = Fleet::new(settings, Arc::clone(clock));
         Self { fleet: Arc::new(fleet), machines: Mutex::default() }
     }
 }
@@ -90,6 +94,10 @@ impl Backend for MetalOperatorBackend {
 
     fn keep(&self, sha256: String, content: SecretString) {
         self.fleet.shelf.put(sha256, content);
+    }
+
+    fn ownership(&self) -> Option<&dyn NativeOwnership> {
+        Some(self)
     }
 
     async fn close(&self) {

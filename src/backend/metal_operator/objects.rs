@@ -39,6 +39,10 @@ pub(super) const OUR_RUN: &str = "terraform-provider-metal/run";
 pub(super) const OUR_TICKET: &str = "terraform-provider-metal/ticket";
 /// Ours: the coordination store that knows it.
 pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
+/// Ours: where a claim's owner is reached.
+pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
+/// Ours: whose an approval is, beside the key that the operator reads.
+pub(super) const OUR_WORD: &str = "terraform-provider-metal/approval";
 /// Ours: what the boot template was made from.
 pub(super) const OUR_BOOT: &str = "terraform-provider-metal/boot";
 /// Ours: the boot configuration that was there before the template changed; its `Ready` says nothing about the new one.

@@ -183,6 +183,6 @@ fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
 }
 
 /// Who parked a server, for people.
-fn parker(server: &DynamicObject) -> String {
+pub(super) fn parker(server: &DynamicObject) -> String {
     if annotation(server, OUR_ID).is_some() { whose(server) } else { "somebody who left no name".to_owned() }
 }

@@ -438,6 +438,6 @@ pub(super) fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) 
 }
 
 /// The name of the Secret that holds a request's ignition.
-pub(super) fn ignition_secret(object: &DynamicObject) -> String {
-    format!("{}-ignition", name(object))
+pub(super) fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
+    format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }

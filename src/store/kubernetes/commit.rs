@@ -28,7 +28,11 @@ pub(super) async fn commit(
     change: &Change<'_>,
 ) -> Result<Option<i64>, StoreError> {
     let new = change.written().filter(|record| change.is_new(record)).map(|record| async {
-        let (name, pointer) = tokio::join!(names.take(link, record, change.commit), names.point(link, record));
+        // The same each time, so a lost reply costs no attempt of the whole change.
+        let (name, pointer) = tokio::join!(
+            link.patience.repeat(|| names.take(link, record, change.commit)),
+            link.patience.repeat(|| names.point(link, record)),
+        );
         name.and(pointer)
     });
     let mut taken = stream::iter(new.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
@@ -70,7 +74,8 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
     if text("history", &carried, &link.faults)?.len() > CARRIED {
         let name = objects::journal(&after.key, row.revision);
         // Whoever saw the same revision copies the same.
-        link.create(&name, journal::object(&name, &after.key, &carried, &link.faults)?).await?;
+        let object = journal::object(&name, &after.key, &carried, &link.faults)?;
+        link.patience.repeat(|| link.create(&name, object.clone())).await?;
         said.clear();
         if !told_only {
             outbox.clear();

@@ -27,7 +27,6 @@ impl Faults {
             | ClusterError::Busy { .. }
             | ClusterError::Conflict { .. }
             | ClusterError::Expired { .. } => self.unavailable(error.to_string()),
-            ClusterError::Rejected { code, .. } if *code >= 500 => self.unavailable(error.to_string()),
             // A rule about contents, not about verbs: its own words say what it forbids.
             ClusterError::Forbidden { message, .. } if message.contains("ValidatingAdmissionPolicy") => {
                 self.forbidden(message)
@@ -39,12 +38,12 @@ impl Faults {
                 "{error}; is there a namespace {:?}? (kubectl create namespace {0})",
                 self.namespace
             )),
-            ClusterError::Invalid { message, .. } if message.contains("Too long") || message.contains("too large") => {
-                self.forbidden(format!(
+            ClusterError::Invalid { message, .. } | ClusterError::Rejected { message, .. } if is_size(message) => self
+                .forbidden(format!(
                     "{error}; a ConfigMap holds 1 MiB, which is some thousand waiters for one server; nothing of this \
                      change was stored"
-                ))
-            }
+                )),
+            ClusterError::Rejected { code, .. } if *code >= 500 => self.unavailable(error.to_string()),
             ClusterError::Protocol { .. } => self.unreadable(error.to_string()),
             ClusterError::Configuration { .. }
             | ClusterError::Unauthorized { .. }
@@ -53,6 +52,11 @@ impl Faults {
             | ClusterError::Rejected { .. } => self.forbidden(error.to_string()),
         }
     }
+}
+
+/// How the API server (422, 413) and its etcd (500) say that something is too large.
+fn is_size(message: &str) -> bool {
+    ["Too long", "too large", "must have at most"].iter().any(|sign| message.contains(sign))
 }
 
 impl Deref for Faults {

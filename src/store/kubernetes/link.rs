@@ -7,8 +7,7 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    client::Body,
-    core::{ObjectMeta, PartialObjectMeta, params::GetParams, request::Request as Path},
+    core::{ObjectMeta, PartialObjectMeta},
 };
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use super::{fault::Faults, objects::MANAGER};
 use crate::{
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Request},
-    store::{StoreError, patience::Patience, told::of_date},
+    store::{StoreError, patience::Patience},
 };
 
 /// The resources, as a role names them.
@@ -216,14 +215,6 @@ impl Link {
 
     /// What time an API server says it is.
     pub(super) async fn time(&self) -> Result<Timestamp, StoreError> {
-        let request = Request { verb: "get", resource: "/version", namespace: None, name: None };
-        let asked = self.cluster.call(request, |client| async move {
-            let path = Path::new("").get("version", &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-            let reply = client.send(path.map(Body::from)).await?;
-            Ok(reply.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned))
-        });
-        let date = Box::pin(asked).await.map_err(|error| self.fault(&error))?;
-        of_date(date.as_deref())
-            .map_err(|error| self.faults.unavailable(format!("it does not tell the time: GET /version: {error}")))
+        self.cluster.time().await.map_err(|error| self.fault(&error))
     }
 }

@@ -145,15 +145,13 @@ impl Names {
     ) -> Result<bool, StoreError> {
         let mut patch = wanted.clone();
         patch["metadata"]["resourceVersion"] = json!(version);
+        self.known().remove(&record.id);
         match link.patch(&objects::name(&record.id), &patch).await? {
             Written::Done(map) => {
                 self.remember(record, &map);
                 Ok(true)
             }
-            Written::Moved => {
-                self.known().remove(&record.id);
-                Ok(false)
-            }
+            Written::Moved => Ok(false),
         }
     }
 

@@ -81,3 +81,35 @@ pub(super) fn about_uid(uid: &Uid) -> String {
 pub(super) fn all(kind: &str) -> String {
     format!("{KIND}={kind}")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the API server takes for a name (RFC 1123) and for the second part of a label.
+    fn is_plain(name: &str) -> bool {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        (1..=63).contains(&name.len()) && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_somebody_is_called_its_object_has_a_plain_name_of_its_own(one in any::<String>(), other in any::<String>()) {
+            let key = |text: &str| LockKey(text.to_owned());
+            let names = |text: &str| {
+                [lock(&key(text)), uid(&Uid(text.to_owned())), bound(text), runner(&RunnerId(text.to_owned()))]
+            };
+            for name in names(&one) {
+                prop_assert!(is_plain(&name), "{name}");
+            }
+            prop_assert!(journal(&key(&one), i64::MAX).len() <= 253);
+            let label = about_uid(&Uid(one.clone()));
+            prop_assert!(label.split_once('/').is_some_and(|(_, name)| is_plain(name)), "{label}");
+            for (name, another) in names(&one).iter().zip(names(&other)) {
+                prop_assert_eq!(*name == another, one == other);
+            }
+        }
+    }
+}

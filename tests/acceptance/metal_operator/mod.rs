@@ -1,12 +1,19 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
+mod access;
 mod answers;
+mod approvals;
 mod economy;
 mod families;
 mod flows;
+mod guide;
 mod lost;
+mod migration;
+mod outages;
 mod races;
 mod strangers;
+
+use std::path::Path;
 
 use bmc_simulator::{Simulator, SimulatorConfig};
 
@@ -27,7 +34,11 @@ pub async fn cluster(family: Family, servers: usize, options: Options) -> World 
 
 /// Writes a configuration whose provider block reaches this cluster.
 pub fn configure_with(world: &World, workspace: &Workspace, extra: &str, body: &str) {
-    let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
+    configure_as(&world.kubernetes.user("ci", &["system:masters"]), workspace, extra, body);
+}
+
+/// The same as somebody.
+pub fn configure_as(kubeconfig: &Path, workspace: &Workspace, extra: &str, body: &str) {
     workspace.configure(&format!(
         r#"
 provider "metal" {{

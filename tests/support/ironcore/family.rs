@@ -1,6 +1,6 @@
 //! The families of versions that behave alike, and what sets them apart.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where a family writes and reads what a claim's owner and the operator tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,10 @@ pub const APPROVAL: &str = "metal.ironcore.dev/maintenance-approval";
 pub const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 pub const OPERATION: &str = "metal.ironcore.dev/operation";
 pub const PARKED: &str = "metal.ironcore.dev/parked";
+
+/// The fields of a server that refer to objects with a namespace.
+const REFERENCES: [&str; 4] =
+    ["serverClaimRef", "serverMaintenanceRef", "bootConfigurationRef", "maintenanceBootConfigurationRef"];
 
 /// The group of servers, claims and, once, maintenances.
 pub const METAL: &str = "metal.ironcore.dev";
@@ -160,9 +164,9 @@ impl Family {
                 }
                 let spec = &mut schema["spec"];
                 if self == Self::V0_1 {
-                    spec["required"] = serde_json::json!(["uuid"]);
+                    spec["required"] = json!(["uuid"]);
                 }
-                for reference in ["serverClaimRef", "serverMaintenanceRef", "bootConfigurationRef"] {
+                for reference in REFERENCES {
                     let Some(reference) = spec["properties"].get_mut(reference) else { continue };
                     if !self.refers_by_uid() {
                         let fields = reference["properties"].as_object_mut().unwrap();
@@ -172,6 +176,8 @@ impl Family {
                     } else if self == Self::V0_1 {
                         // Kubernetes' own reference, in which nothing is required.
                         reference.as_object_mut().unwrap().remove("required");
+                    } else {
+                        reference["required"] = json!(["apiVersion", "kind", "name", "namespace", "uid"]);
                     }
                 }
             }

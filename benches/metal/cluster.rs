@@ -1,0 +1,149 @@
+//! Servers of a cluster: what waiting and refreshing cost its API server.
+//!
+//! A real API server with the definitions of metal-operator v0.7, and no operator: what it would do to a maintenance is done
+//! here, once for each, so that nothing but the provider asks while it is measured.
+use std::time::{Duration, Instant};
+
+use bmc_simulator::{Simulator, SimulatorConfig};
+use futures_util::{StreamExt as _, future::join_all, stream};
+use serde_json::{Value, json};
+
+use crate::{
+    measure::{ms, peak_memory, processor_time, ratio},
+    plain_client::AT_ONCE,
+    provider::{Held, Provider},
+    support::ironcore::{
+        Options,
+        api::{Key, Kind, text},
+        family::Family,
+        world::{Request, World},
+    },
+    table::Row,
+};
+
+const USER: &str = "bench";
+const LOOK: Duration = Duration::from_secs(20);
+
+pub async fn measure() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for servers in [100, 1000] {
+        rows.extend(with(servers).await);
+    }
+    rows
+}
+
+async fn with(servers: usize) -> Vec<Row> {
+    let simulator = Simulator::start(SimulatorConfig::with_systems(0)).await.unwrap();
+    let mut world = World::empty(Family::V0_7, Options::default(), &simulator).await;
+    world.operators.stop();
+    let made = stream::iter(1..=servers).map(async |number| {
+        let name = format!("node{number}");
+        let spec = json!({ "systemUUID": uuid::Uuid::new_v4().to_string() });
+        world.cluster.create(Kind::Server, json!({ "metadata": { "name": name }, "spec": spec })).await.unwrap();
+        let status = json!({ "state": "Available", "powerState": "Off" });
+        world.cluster.merge_status(Kind::Server, &Key::cluster(&name), status).await.unwrap();
+    });
+    made.buffer_unordered(AT_ONCE).collect::<()>().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = json!({
+        "coordination_url": format!("sqlite://{}", folder.path().join("metal.db").display()),
+        "owner": "bench",
+        "metal_operator": { "kubeconfig": world.kubernetes.user(USER, &["system:masters"]) },
+    });
+
+    let (row, held) = waiting(&world, &config, servers).await;
+    let rows = vec![row, refresh(&world, &config, &held).await];
+    simulator.stop().await;
+    rows
+}
+
+/// So many creates wait in one process for their servers; then each is granted.
+async fn waiting(world: &World, config: &Value, servers: usize) -> (Row, Vec<Held>) {
+    let provider = Provider::configured(config).await;
+    let more = json!({ "timeouts": { "create": "20m", "update": null, "delete": null } });
+    let all = (1..=servers).map(async |number| {
+        let (held, problems) = provider.apply(&format!("node{number}"), &format!("held-{number}"), &more).await;
+        assert_eq!(problems, [""; 0]);
+        held
+    });
+    let look = async {
+        while world.list(Kind::Legacy).await.len() < servers {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        // Lets the last ones settle into their wait.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let (before, used, begin) = (world.requests_of(USER).len(), processor_time(provider.pid()), Instant::now());
+        tokio::time::sleep(LOOK).await;
+        let (asked, took) = (world.requests_of(USER).len() - before, begin.elapsed().as_secs_f64());
+        let share = processor_time(provider.pid()).saturating_sub(used).as_secs_f64() / took * 100.0;
+        let peak = peak_memory(provider.pid());
+        let watches = watches(&world.requests_of(USER));
+        grant(world).await;
+        (asked, took, share, peak, watches)
+    };
+    let (held, (asked, took, share, peak, watches)) = tokio::join!(join_all(all), look);
+    provider.end().await;
+    #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
+    let rate = asked as f64 / took;
+    let row = Row::new(
+        format!("metal-operator: {servers} maintenances waiting in one process, over {} s", LOOK.as_secs()),
+        format!(
+            "{rate:.2} requests per second to the API server, watches since the start: {watches}; {share:.1} % of a core, {peak:.0} MiB"
+        ),
+    );
+    (row, held)
+}
+
+/// Does what the operator does with a request that nobody has to allow.
+async fn grant(world: &World) {
+    let granted = stream::iter(world.list(Kind::Legacy).await).map(async |object| {
+        let (key, server) = (Key::of(&object), Key::cluster(text(&object, "/spec/serverRef/name")));
+        let reference = json!({ "namespace": key.namespace, "name": key.name });
+        let change = json!({ "spec": { "serverMaintenanceRef": reference } });
+        world.cluster.merge(Kind::Server, &server, change).await.unwrap();
+        world.cluster.merge_status(Kind::Server, &server, json!({ "state": "Maintenance" })).await.unwrap();
+        world.cluster.merge_status(Kind::Legacy, &key, json!({ "state": "InMaintenance" })).await.unwrap();
+    });
+    granted.buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+fn watches(requests: &[Request]) -> String {
+    let mut kinds: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+    for request in requests.iter().filter(|request| request.verb == "watch") {
+        *kinds.entry(request.resource.split('.').next().unwrap_or_default()).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    kinds.join(", ")
+}
+
+/// Reads them all again in a new process, beside a client that gets each of their objects.
+async fn refresh(world: &World, config: &Value, held: &[Held]) -> Row {
+    let provider = Provider::configured(config).await;
+    let before = world.requests_of(USER).len();
+    let begin = Instant::now();
+    let reads = stream::iter(held).map(async |held| {
+        let (after, warnings) = provider.read(held).await;
+        assert_eq!(warnings, [""; 0]);
+        assert_eq!(after.attribute("state"), "InMaintenance");
+    });
+    reads.buffer_unordered(AT_ONCE).collect::<()>().await;
+    let time = begin.elapsed();
+    let asked = world.requests_of(USER)[before..].to_vec();
+    provider.end().await;
+    let count = |verb: &str| asked.iter().filter(|request| request.verb == verb).count();
+    let (lists, gets, other) = (count("list"), count("get"), asked.len());
+
+    let objects = world.list(Kind::Legacy).await;
+    let begin = Instant::now();
+    let plain = stream::iter(&objects).map(async |object| {
+        assert!(world.find(Kind::Legacy, &Key::of(object)).await.is_some());
+        assert!(world.find(Kind::Server, &Key::cluster(text(object, "/spec/serverRef/name"))).await.is_some());
+    });
+    plain.buffer_unordered(AT_ONCE).collect::<()>().await;
+    let reference = begin.elapsed();
+    let what = format!("metal-operator: refresh of {} held servers in a new process", held.len());
+    Row::new(what, format!("{}, {lists} lists and {gets} gets of {other} requests", ms(time))).against(
+        format!("plain gets of each ServerMaintenance and its Server, {}: {}", 2 * objects.len(), ms(reference)),
+        ratio(time, reference),
+    )
+}

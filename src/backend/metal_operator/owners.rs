@@ -1,0 +1,338 @@
+//! ServerClaims, made and read: whose a server is.
+
+use async_trait::async_trait;
+use kube::core::DynamicObject;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    backend::{
+        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord,
+        NativeWordView,
+    },
+    maintenance::machine::{Ignition, PowerTarget},
+};
+
+use super::{
+    MetalOperatorBackend,
+    claims::is_approved,
+    discovery::Found,
+    errors::error,
+    fleet::Fleet,
+    objects::{
+        MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
+        full_name, label, name, reference, resource, text, whose,
+    },
+    park::{is_parked, parker},
+    word,
+};
+
+/// What a claim says.
+fn view(found: &Found, claim: &DynamicObject) -> NativeClaimView {
+    let own = |text: Option<&str>| text.map(str::to_owned);
+    NativeClaimView {
+        id: full_name(claim),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        owner: own(annotation(claim, OUR_OWNER)),
+        contact: own(annotation(claim, OUR_CONTACT)),
+        server: own(text(claim, "/spec/serverRef/name")),
+        since: claim.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()),
+        phase: own(text(claim, "/status/phase")),
+        image: own(text(claim, "/spec/image")),
+        ignition_secret: own(text(claim, "/spec/ignitionSecretRef/name")),
+        power: own(text(claim, "/spec/power")),
+        needed: label(claim, NEEDED).is_some() || annotation(claim, NEEDED).is_some(),
+        approved: is_approved(found, claim),
+        leaving: claim.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// Whose a claim is, for people.
+fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
+    let owner = claim.and_then(|claim| annotation(claim, OUR_OWNER));
+    let contact = claim.and_then(|claim| annotation(claim, OUR_CONTACT));
+    match (owner, contact) {
+        (Some(owner), Some(contact)) => format!("ServerClaim {id} of {owner} (contact: {contact})"),
+        (Some(owner), None) => format!("ServerClaim {id} of {owner}"),
+        _ => format!("ServerClaim {id}"),
+    }
+}
+
+/// Why a server that nobody has claimed is not given to a claim; `Err`: that will not change by itself.
+async fn hindrance(fleet: &Fleet, name: &str, server: &DynamicObject) -> Result<Result<String, String>, BackendError> {
+    let state = text(server, "/status/state").unwrap_or("unknown");
+    let requests = fleet.maintenances_of(name).await?;
+    if is_parked(server) {
+        return Ok(Err(format!("it is parked by {}", parker(server))));
+    }
+    if let Some(holder) = reference(server, "/spec/serverMaintenanceRef") {
+        let by = requests.iter().find(|it| full_name(it) == holder).map_or(holder, |it| whose(it));
+        return Ok(Err(format!("it is in maintenance: {by}")));
+    }
+    if state == "Maintenance" {
+        return Ok(Ok("the Server to come out of maintenance".to_owned()));
+    }
+    if server.data.pointer("/spec/unclaimable").and_then(Value::as_bool) == Some(true) {
+        let by = if annotation(server, OUR_ID).is_some() { format!(", for {}", whose(server)) } else { String::new() };
+        return Ok(Err(format!("it is kept from new claims (unclaimable){by}")));
+    }
+    let taints = server.data.pointer("/spec/taints").and_then(Value::as_array);
+    let taint = taints.into_iter().flatten().find(|taint| taint["effect"] == "NoBind");
+    if let Some(taint) = taint {
+        let key = taint["key"].as_str().unwrap_or_default();
+        return Ok(Err(format!("its taint {key:?} (NoBind) keeps claims away that do not tolerate it")));
+    }
+    if let Some(request) = requests.first() {
+        return Ok(Ok(format!("the Server, for which a maintenance is asked: {}", whose(request))));
+    }
+    let power = text(server, "/status/powerState").unwrap_or("unknown");
+    Ok(Ok(format!("the Server to be Available and off (now {state}, power {power})")))
+}
+
+#[async_trait]
+impl NativeOwnership for MetalOperatorBackend {
+    fn address(&self) -> String {
+        self.fleet.cluster.address()
+    }
+
+    async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError> {
+        let object = self.fleet.server(server, fresh).await?.ok_or_else(|| self.no_server(server))?;
+        let state = text(&object, "/status/state").unwrap_or_default().to_owned();
+        Ok(NativeState { state, claim: reference(&object, "/spec/serverClaimRef") })
+    }
+
+    async fn claims(&self) -> Result<Vec<NativeClaimView>, BackendError> {
+        let found = self.fleet.found().await?;
+        let all = self.fleet.claims.all().await.map_err(error)?;
+        Ok(all.iter().map(|claim| view(found, claim)).collect())
+    }
+
+    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<NativeClaimView>, BackendError> {
+        let found = self.fleet.found().await?;
+        Ok(self.fleet.claim(id, fresh).await?.map(|claim| view(found, &claim)))
+    }
+
+    async fn binding(&self, id: &str, server: &str) -> Result<Binding, BackendError> {
+        let Some(object) = self.fleet.server(server, true).await? else {
+            return Ok(Binding::Impossible(format!("the cluster has no Server {server:?}")));
+        };
+        let claim = self.fleet.claim(id, true).await?;
+        let state = text(&object, "/status/state").unwrap_or("unknown");
+        match reference(&object, "/spec/serverClaimRef") {
+            Some(other) if other != id => {
+                let claim = self.fleet.claim(&other, true).await?;
+                Ok(Binding::Impossible(format!("it is claimed by {}", claimant(&other, claim.as_deref()))))
+            }
+            Some(_) => {
+                let bound = claim.as_ref().is_some_and(|claim| text(claim, "/status/phase") == Some("Bound"));
+                let there = matches!(state, "Reserved" | "Maintenance" | "Parked");
+                Ok(if bound && there {
+                    Binding::Bound
+                } else if claim.is_some() {
+                    Binding::Waiting(format!("the Server to be Reserved for {id} (now {state})"))
+                } else {
+                    Binding::Waiting(format!(
+                        "the Server to be let go by an earlier ServerClaim of that name (now {state})"
+                    ))
+                })
+            }
+            None if claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) => {
+                Ok(Binding::Waiting(format!("ServerClaim {id} to be gone")))
+            }
+            None => Ok(match hindrance(&self.fleet, server, &object).await? {
+                Ok(why) => Binding::Waiting(why),
+                Err(why) => Binding::Impossible(why),
+            }),
+        }
+    }
+
+    async fn claim(&self, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
+        let id = wanted.id();
+        let found = self.fleet.claim(&id, true).await?;
+        if let Some(claim) = &found {
+            self.may_change(claim, wanted, uid)?;
+        } else if uid.is_some() {
+            return Err(self.missing(format!("ServerClaim {id} is not there any more")));
+        }
+        let secret = match &wanted.ignition {
+            None => None,
+            Some(Ignition::Secret(name)) => Some(name.clone()),
+            Some(Ignition::Content(sha256)) => {
+                let secret = self.ignition_secret(&wanted.name, sha256);
+                // Before the claim, so that what boots the server finds it.
+                self.fleet.ignition_secret(&wanted.namespace, &secret, sha256, found.as_deref()).await?;
+                Some(secret)
+            }
+        };
+        let kind = resource(METAL, "ServerClaim");
+        let (annotations, spec) = (annotations(wanted), spec(wanted, secret.as_deref()));
+        let made = match found {
+            Some(claim) => {
+                let mut spec = spec;
+                // What is not said any more is taken away; a server is never exchanged.
+                spec.remove("serverRef");
+                spec.entry("ignitionSecretRef").or_insert(Value::Null);
+                let mut change = json!({ "metadata": { "annotations": annotations }, "spec": spec });
+                if !wanted.contact.is_some() {
+                    change["metadata"]["annotations"][OUR_CONTACT] = Value::Null;
+                }
+                return self.fleet.patch(&kind, &claim, change).await;
+            }
+            None => {
+                let object = json!({
+                    "apiVersion": kind.api_version, "kind": kind.kind,
+                    "metadata": {
+                        "name": wanted.name, "namespace": wanted.namespace, "annotations": annotations,
+                        "labels": { "app.kubernetes.io/managed-by": MANAGER },
+                    },
+                    "spec": spec,
+                });
+                self.fleet.apply(&kind, &wanted.namespace, &wanted.name, &object).await?
+            }
+        };
+        match (&wanted.ignition, secret) {
+            // Now that there is a claim, it goes with that.
+            (Some(Ignition::Content(sha256)), Some(secret)) => {
+                self.fleet.ignition_secret(&wanted.namespace, &secret, sha256, Some(&made)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn unclaim(&self, id: &str, uid: &str) -> Result<(), BackendError> {
+        match self.fleet.claim(id, true).await? {
+            Some(claim) if claim.metadata.uid.as_deref() == Some(uid) => {
+                self.fleet.delete(&resource(METAL, "ServerClaim"), &claim, false).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn kept(&self, id: &str, uid: &str, server: &str) -> Result<Option<String>, BackendError> {
+        let claim = self.fleet.claim(id, true).await?;
+        if claim.is_some_and(|claim| claim.metadata.uid.as_deref() == Some(uid)) {
+            return Ok(Some(format!("ServerClaim {id} to be gone")));
+        }
+        let Some(object) = self.fleet.server(server, true).await? else { return Ok(None) };
+        let state = text(&object, "/status/state").unwrap_or("unknown");
+        let held = reference(&object, "/spec/serverClaimRef").as_deref() == Some(id);
+        // With the reclaim policy Retain it stays Released until somebody looks after it.
+        Ok((held && state != "Released").then(|| format!("the Server to be let go (now {state})")))
+    }
+
+    fn ignition_secret(&self, claim: &str, sha256: &str) -> String {
+        format!("{claim}-ignition-{}", sha256.get(..8).unwrap_or(sha256))
+    }
+
+    async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError> {
+        let all = self.fleet.maintenances_of(server).await?;
+        let live = all.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
+        Ok(live.map(|it| asked(it)).collect())
+    }
+
+    async fn word(&self, word: &NativeWord) -> Result<NativeWordView, BackendError> {
+        word::look(&self.fleet, word).await
+    }
+
+    async fn approve(&self, word: &NativeWord) -> Result<(), BackendError> {
+        word::approve(&self.fleet, word).await
+    }
+
+    async fn withdraw(&self, word: &NativeWord) -> Result<(), BackendError> {
+        word::withdraw(&self.fleet, word).await
+    }
+
+    async fn changed(&self) {
+        let (mut servers, mut claims) = (self.fleet.servers.changes(), self.fleet.claims.changes());
+        tokio::select! {
+            _ = servers.changed() => {}
+            _ = claims.changed() => {}
+        }
+    }
+}
+
+impl MetalOperatorBackend {
+    fn missing(&self, what: String) -> BackendError {
+        BackendError::Missing { address: self.fleet.cluster.address(), what }
+    }
+
+    fn no_server(&self, server: &str) -> BackendError {
+        self.missing(format!("the cluster has no Server {server:?}"))
+    }
+
+    /// Whether a claim that is there may be made what is wanted.
+    fn may_change(&self, claim: &DynamicObject, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
+        let id = wanted.id();
+        let refused = |why: String| BackendError::Unsupported { address: self.fleet.cluster.address(), what: why };
+        if let Some(uid) = uid {
+            return if claim.metadata.uid.as_deref() == Some(uid) {
+                Ok(())
+            } else {
+                Err(self.missing(format!("ServerClaim {id} is another one than that of the state")))
+            };
+        }
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Err(BackendError::Rejected {
+                address: self.fleet.cluster.address(),
+                request: format!("claim {id}"),
+                status: 409,
+                message: "a ServerClaim of that name is being deleted".to_owned(),
+                retry_after: None,
+                transient: true,
+            });
+        }
+        let server = text(claim, "/spec/serverRef/name");
+        match annotation(claim, OUR_OWNER) {
+            Some(owner) if owner == wanted.owner && server == Some(&wanted.server) => Ok(()),
+            Some(owner) if owner == wanted.owner => Err(refused(format!(
+                "ServerClaim {id} is there, for the server {:?}. A claim keeps its server: choose another name",
+                server.unwrap_or("that it finds")
+            ))),
+            Some(owner) => Err(refused(format!("ServerClaim {id} is there and belongs to {owner:?}"))),
+            None => Err(refused(format!(
+                "ServerClaim {id} is there and was not made by this provider. Import it to manage it, or read it with the \
+                 data source metal_server_claim"
+            ))),
+        }
+    }
+}
+
+/// Whose it is, for people and for us.
+fn annotations(wanted: &NativeClaim) -> Map<String, Value> {
+    let contact = wanted.contact.as_ref().map(|contact| (OUR_CONTACT, contact));
+    let all = [(OUR_OWNER, &wanted.owner), (OUR_RUN, &wanted.run)].into_iter().chain(contact);
+    all.map(|(key, value)| (key.to_owned(), json!(value))).collect()
+}
+
+fn spec(wanted: &NativeClaim, secret: Option<&str>) -> Map<String, Value> {
+    let power = match wanted.power {
+        PowerTarget::On => "On",
+        PowerTarget::Off => "Off",
+    };
+    let mut spec = Map::from_iter([
+        ("serverRef".to_owned(), json!({ "name": wanted.server })),
+        ("image".to_owned(), json!(wanted.image)),
+        ("power".to_owned(), json!(power)),
+    ]);
+    if let Some(secret) = secret {
+        spec.insert("ignitionSecretRef".to_owned(), json!({ "name": secret }));
+    }
+    spec
+}
+
+/// What a `ServerMaintenance` asks, and who.
+fn asked(request: &DynamicObject) -> NativeAsked {
+    let own = |text: Option<&str>| text.map(str::to_owned);
+    let manager = || request.metadata.managed_fields.iter().flatten().find_map(|entry| entry.manager.clone());
+    NativeAsked {
+        id: own(annotation(request, OUR_ID)).unwrap_or_else(|| full_name(request)),
+        store: own(annotation(request, OUR_STORE)),
+        name: full_name(request),
+        started: matches!(text(request, "/status/state"), Some("InMaintenance" | "Failed")),
+        asks: text(request, "/spec/policy") != Some("Enforced"),
+        priority: request.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0),
+        by: own(annotation(request, OUR_RUN)).or_else(manager).unwrap_or_else(|| name(request).to_owned()),
+        reason: REASONS.iter().find_map(|key| own(annotation(request, key))),
+        ticket: own(annotation(request, OUR_TICKET)),
+        since: request.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()),
+    }
+}

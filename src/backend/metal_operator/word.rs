@@ -1,0 +1,150 @@
+//! An owner's yes: a key on the ServerClaim, in the form that this version reads, or on the Node from which a controller copies
+//! it to the claim.
+//!
+//! The key alone counts, whatever its value, so it is taken away to withdraw. Beside it stands whose word it is: the operator
+//! takes its own key away when the last request has ended, and what somebody else writes after that is not ours.
+
+use std::sync::Arc;
+
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+
+use crate::{
+    backend::{BackendError, NativeWord, NativeWordView},
+    kubernetes::Cluster,
+};
+
+use super::{
+    claims::is_approved,
+    discovery::{Found, Words},
+    fleet::Fleet,
+    objects::{APPROVAL, APPROVED, MANAGER, METAL, OUR_WORD, annotation, label, resource},
+};
+
+/// Where a yes is written.
+struct Place {
+    cluster: Cluster,
+    kind: ApiResource,
+    object: Arc<DynamicObject>,
+    /// `labels` or `annotations`.
+    section: &'static str,
+    keys: &'static [&'static str],
+    /// For people.
+    name: String,
+    present: bool,
+}
+
+impl Place {
+    /// The place of a word; `None` when what it is written on is gone.
+    async fn of(fleet: &Fleet, word: &NativeWord) -> Result<Option<Self>, BackendError> {
+        let found = fleet.found().await?;
+        match &word.node {
+            None => Self::on_claim(fleet, found, word).await,
+            Some(node) => Self::on_node(fleet, node).await,
+        }
+    }
+
+    async fn on_claim(fleet: &Fleet, found: &Found, word: &NativeWord) -> Result<Option<Self>, BackendError> {
+        let claim = fleet.claim(&word.claim, true).await?;
+        // Another claim of that name is another owner's, or a later one of the same.
+        let claim = claim.filter(|it| word.claim_uid.is_none() || it.metadata.uid == word.claim_uid);
+        let Some(object) = claim else { return Ok(None) };
+        let (section, keys): (_, &[&str]) = match found.words {
+            Words::Labels => ("labels", &[APPROVED]),
+            Words::Annotations => ("annotations", &[APPROVAL]),
+        };
+        Ok(Some(Self {
+            cluster: fleet.cluster.clone(),
+            kind: resource(METAL, "ServerClaim"),
+            present: is_approved(found, &object),
+            name: format!("{} {} of ServerClaim {}", section.trim_end_matches('s'), keys.join(" and "), word.claim),
+            object,
+            section,
+            keys,
+        }))
+    }
+
+    /// Controllers differ in the key that they copy, by the version that they were built with.
+    async fn on_node(fleet: &Fleet, node: &str) -> Result<Option<Self>, BackendError> {
+        const KEYS: [&str; 2] = [APPROVED, APPROVAL];
+        let kind = resource("", "Node");
+        let object = fleet.cluster_object(&fleet.nodes, &kind, node).await?;
+        let Some(object) = object else { return Ok(None) };
+        Ok(Some(Self {
+            cluster: fleet.nodes.clone(),
+            kind,
+            present: KEYS.iter().any(|key| label(&object, key).is_some()),
+            name: format!("labels {} of Node {node}", KEYS.join(" and ")),
+            object: Arc::new(object),
+            section: "labels",
+            keys: &KEYS,
+        }))
+    }
+
+    fn holds(&self, key: &str) -> bool {
+        let object = &self.object;
+        if self.section == "labels" { label(object, key).is_some() } else { annotation(object, key).is_some() }
+    }
+
+    /// Whether a key that is there was written by us last, as far as the API server tells.
+    fn is_ours(&self, key: &str) -> bool {
+        let section = format!("f:{}", self.section);
+        let owners = self.object.metadata.managed_fields.iter().flatten().filter(|entry| {
+            let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:metadata")?.get(&section));
+            fields.is_some_and(|fields| fields.get(format!("f:{key}")).is_some())
+        });
+        let mut others = owners.map(|entry| entry.manager.as_deref() != Some(MANAGER));
+        !others.any(|other| other)
+    }
+
+    /// The keys that this word wrote and that are there.
+    fn ours(&self, word: &NativeWord) -> Vec<&'static str> {
+        let marked = annotation(&self.object, OUR_WORD) == Some(&word.uid);
+        self.keys.iter().copied().filter(|key| marked && self.holds(key) && self.is_ours(key)).collect()
+    }
+
+    async fn change(&self, fleet: &Fleet, keys: &[&str], value: &Value, mark: &Value) -> Result<(), BackendError> {
+        let mut metadata = json!({ "annotations": { OUR_WORD: mark } });
+        for key in keys {
+            metadata[self.section][key] = value.clone();
+        }
+        fleet.patch_in(&self.cluster, &self.kind, &self.object, json!({ "metadata": metadata })).await
+    }
+}
+
+fn gone(word: &NativeWord) -> String {
+    match &word.node {
+        Some(node) => format!("there is no Node {node:?}"),
+        None => format!("ServerClaim {} is not there any more", word.claim),
+    }
+}
+
+/// What is there of a yes.
+pub(super) async fn look(fleet: &Fleet, word: &NativeWord) -> Result<NativeWordView, BackendError> {
+    let Some(place) = Place::of(fleet, word).await? else {
+        return Ok(NativeWordView { place: gone(word), present: false, ours: false });
+    };
+    let ours = !place.ours(word).is_empty();
+    Ok(NativeWordView { place: place.name, present: place.present, ours })
+}
+
+/// Writes a yes, unless there is one.
+pub(super) async fn approve(fleet: &Fleet, word: &NativeWord) -> Result<(), BackendError> {
+    let Some(place) = Place::of(fleet, word).await? else {
+        let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };
+        return Err(BackendError::Missing { address: cluster.address(), what: gone(word) });
+    };
+    if place.present {
+        return Ok(());
+    }
+    place.change(fleet, place.keys, &json!("true"), &json!(word.uid)).await
+}
+
+/// Takes exactly this yes back, and nobody else's.
+pub(super) async fn withdraw(fleet: &Fleet, word: &NativeWord) -> Result<(), BackendError> {
+    let Some(place) = Place::of(fleet, word).await? else { return Ok(()) };
+    if annotation(&place.object, OUR_WORD) != Some(&word.uid) {
+        return Ok(());
+    }
+    place.change(fleet, &place.ours(word), &Value::Null, &Value::Null).await
+}

@@ -1,0 +1,187 @@
+//! Claims and approvals of a server's own maintenance system, where it has them: words and the capability.
+
+use async_trait::async_trait;
+
+use crate::maintenance::machine::{Ignition, PowerTarget};
+
+use super::BackendError;
+
+/// A claim as it shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeClaim {
+    /// Where it is.
+    pub namespace: String,
+    /// What it is called there.
+    pub name: String,
+    /// The server that is wanted.
+    pub server: String,
+    /// The provider's `owner`.
+    pub owner: String,
+    /// Who asks: run, host, person.
+    pub run: String,
+    /// Where the owner is reached.
+    pub contact: Option<String>,
+    /// What the server boots.
+    pub image: String,
+    /// What configures the booted system.
+    pub ignition: Option<Ignition>,
+    /// The power that the owner wants.
+    pub power: PowerTarget,
+}
+
+impl NativeClaim {
+    /// `namespace/name`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A claim as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeClaimView {
+    /// `namespace/name`.
+    pub id: String,
+    /// This incarnation.
+    pub uid: String,
+    /// The provider's owner that made it; `None`: somebody else did.
+    pub owner: Option<String>,
+    /// Where the owner is reached.
+    pub contact: Option<String>,
+    /// The server that it names.
+    pub server: Option<String>,
+    /// Since when, in RFC 3339.
+    pub since: Option<String>,
+    /// What its system says of it.
+    pub phase: Option<String>,
+    /// What the server boots.
+    pub image: Option<String>,
+    /// The Secret with what configures the booted system.
+    pub ignition_secret: Option<String>,
+    /// The power that the owner wants, `On` or `Off`.
+    pub power: Option<String>,
+    /// Whether the owner is told that the server is needed.
+    pub needed: bool,
+    /// Whether the owner has said yes.
+    pub approved: bool,
+    /// Whether it is being deleted.
+    pub leaving: bool,
+}
+
+/// How a server and a claim stand to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// The server is the claim's.
+    Bound,
+    /// Not yet. The words complete "waiting for".
+    Waiting(String),
+    /// It will not be, as things are; why, and whose doing that is.
+    Impossible(String),
+}
+
+/// What a server's own system says about it, in a few words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeState {
+    /// Its state, in the system's own word.
+    pub state: String,
+    /// The claim to which it is bound, as `namespace/name`.
+    pub claim: Option<String>,
+}
+
+/// A request for a server, as its own system knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeAsked {
+    /// The maintenance of this provider that it stands for, or what it is called there.
+    pub id: String,
+    /// The store that knows the maintenance, when it is of this provider.
+    pub store: Option<String>,
+    /// What it is called there.
+    pub name: String,
+    /// Whether it has started.
+    pub started: bool,
+    /// Whether the owner is asked, and not only told.
+    pub asks: bool,
+    /// Its priority.
+    pub priority: i64,
+    /// Who asks.
+    pub by: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// Where it is discussed.
+    pub ticket: Option<String>,
+    /// Since when, in RFC 3339.
+    pub since: Option<String>,
+}
+
+/// An owner's yes, and where it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeWord {
+    /// This incarnation: it is written beside the yes, so that nobody else's is taken back.
+    pub uid: String,
+    /// `namespace/name` of the claim.
+    pub claim: String,
+    /// The claim's incarnation, once that is known.
+    pub claim_uid: Option<String>,
+    /// The Node that is marked instead of the claim: a controller copies from there.
+    pub node: Option<String>,
+}
+
+/// What is there of an owner's yes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeWordView {
+    /// The mark and where it is, for people.
+    pub place: String,
+    /// Whether the mark is there.
+    pub present: bool,
+    /// Whether it is the one that was written for this word.
+    pub ours: bool,
+}
+
+/// The claims and approvals of servers' own maintenance system.
+///
+/// What somebody else wrote is never taken back.
+#[async_trait]
+pub trait NativeOwnership: Send + Sync {
+    /// Where they are, for people.
+    fn address(&self) -> String;
+
+    /// How a server stands there. `fresh`: not older than this call.
+    async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError>;
+
+    /// Every claim.
+    async fn claims(&self) -> Result<Vec<NativeClaimView>, BackendError>;
+
+    /// One claim by `namespace/name`. `fresh`: not older than this call.
+    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<NativeClaimView>, BackendError>;
+
+    /// How a server and the claim of this `namespace/name` stand to each other now.
+    async fn binding(&self, id: &str, server: &str) -> Result<Binding, BackendError>;
+
+    /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without it, a claim of that name
+    /// that is not of the same owner is refused.
+    async fn claim(&self, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError>;
+
+    /// Gives exactly this incarnation of a claim up. Returns once that is accepted, not once the server is free.
+    async fn unclaim(&self, id: &str, uid: &str) -> Result<(), BackendError>;
+
+    /// What keeps a server with a claim that was given up, in words that complete "waiting for"; `None`: nothing does.
+    async fn kept(&self, id: &str, uid: &str, server: &str) -> Result<Option<String>, BackendError>;
+
+    /// The name of the Secret that content with this SHA-256 gets for a claim.
+    fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
+
+    /// What is asked for a server, in no order.
+    async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError>;
+
+    /// What is there of a yes.
+    async fn word(&self, word: &NativeWord) -> Result<NativeWordView, BackendError>;
+
+    /// Writes a yes, unless there is one.
+    async fn approve(&self, word: &NativeWord) -> Result<(), BackendError>;
+
+    /// Takes exactly this yes back.
+    async fn withdraw(&self, word: &NativeWord) -> Result<(), BackendError>;
+
+    /// Returns when something about claims or servers may have changed.
+    async fn changed(&self);
+}

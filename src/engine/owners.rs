@@ -1,0 +1,252 @@
+//! Claims and approvals of the servers' own maintenance system: made, waited for, taken back.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    backend::{BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeWord},
+    maintenance::{
+        approval::{self, Asked, Claim},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::Refusal,
+        spec::Policy,
+    },
+};
+
+use super::{Control, Engine, EngineError};
+
+/// The longest pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a change is tried again that somebody else's came between.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of a claim.
+#[derive(Clone, Debug)]
+pub enum Claimed {
+    /// The server is the claim's.
+    Bound(NativeClaimView),
+    /// It cannot be, for this reason. Nothing is left of it.
+    Refused(String),
+    /// It was not in time; it waited for this. Nothing is left of it.
+    TimedOut(String),
+    /// The process was asked to stop. Nothing is left of it.
+    Interrupted,
+}
+
+impl Engine {
+    /// The claims and approvals of the servers' own maintenance system; `None`: they are in the coordination store.
+    #[must_use]
+    pub fn ownership(&self) -> Option<&dyn NativeOwnership> {
+        self.parts.backend.ownership()
+    }
+
+    /// Makes a claim and waits until the server is its.
+    pub async fn bring_claim(
+        &self,
+        there: &dyn NativeOwnership,
+        wanted: &NativeClaim,
+        control: &Control,
+    ) -> Result<Claimed, EngineError> {
+        let deadline = self.parts.clock.monotonic() + control.timeout;
+        let (id, server) = (wanted.id(), wanted.server.as_str());
+        let (mut made, mut said) = (false, String::new());
+        loop {
+            let step = async {
+                let binding = there.binding(&id, server).await?;
+                // Not before it is known that it can be had: others would see it for nothing.
+                if !made && !matches!(binding, Binding::Impossible(_)) {
+                    there.claim(wanted, None).await?;
+                    return Ok(None);
+                }
+                Ok(Some(binding))
+            };
+            let why = match step.await {
+                Ok(None) => {
+                    made = true;
+                    continue;
+                }
+                Ok(Some(Binding::Bound)) => {
+                    if let Some(view) = there.claim_view(&id, true).await? {
+                        return Ok(Claimed::Bound(view));
+                    }
+                    "the claim to be there".to_owned()
+                }
+                Ok(Some(Binding::Impossible(why))) => {
+                    if made {
+                        self.take_back(there, &id).await;
+                    }
+                    return Ok(Claimed::Refused(why));
+                }
+                Ok(Some(Binding::Waiting(why))) => why,
+                Err(error) if BackendError::is_transient(&error) => format!("the cluster: {error}"),
+                Err(error) => return Err(error.into()),
+            };
+            if why != said {
+                tracing::info!("claim {id} on {server}: waiting for {why}");
+                said.clone_from(&why);
+            }
+            let over = self.parts.clock.monotonic() >= deadline;
+            if over || control.stop.is_cancelled() {
+                if made {
+                    self.take_back(there, &id).await;
+                }
+                return Ok(if over { Claimed::TimedOut(why) } else { Claimed::Interrupted });
+            }
+            self.pause(there, control).await;
+        }
+    }
+
+    /// Brings a claim that is there up to date.
+    pub async fn change_claim(
+        &self,
+        there: &dyn NativeOwnership,
+        wanted: &NativeClaim,
+        uid: &Uid,
+    ) -> Result<Option<NativeClaimView>, EngineError> {
+        self.insist(|| there.claim(wanted, Some(&uid.0))).await?;
+        Ok(there.claim_view(&wanted.id(), true).await?)
+    }
+
+    /// What is left of a claim that came to nothing is in nobody's way.
+    async fn take_back(&self, there: &dyn NativeOwnership, id: &str) {
+        let gone = self.insist(|| async {
+            match there.claim_view(id, true).await? {
+                Some(claim) if claim.owner.as_deref() == Some(self.owner()) => there.unclaim(id, &claim.uid).await,
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = gone.await {
+            tracing::warn!(%error, "the claim {id} could not be taken back; delete it by hand");
+        }
+    }
+
+    /// Gives a claim up and waits until the server is free. What it still waits for when the time is over.
+    pub async fn give_up_claim(
+        &self,
+        there: &dyn NativeOwnership,
+        id: &str,
+        uid: &Uid,
+        server: &str,
+        control: &Control,
+    ) -> Result<Option<String>, EngineError> {
+        let deadline = self.parts.clock.monotonic() + control.timeout;
+        self.insist(|| there.unclaim(id, &uid.0)).await?;
+        loop {
+            let why = match there.kept(id, &uid.0, server).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(why)) => why,
+                Err(error) if error.is_transient() => format!("the cluster: {error}"),
+                Err(error) => return Err(error.into()),
+            };
+            if self.parts.clock.monotonic() >= deadline || control.stop.is_cancelled() {
+                return Ok(Some(why));
+            }
+            self.pause(there, control).await;
+        }
+    }
+
+    async fn pause(&self, there: &dyn NativeOwnership, control: &Control) {
+        tokio::select! {
+            () = there.changed() => {}
+            () = self.parts.clock.sleep(PAUSE) => {}
+            () = control.stop.cancelled() => {}
+        }
+    }
+
+    /// The claim on a server, which must be of the provider's owner, or of nobody that this provider knows.
+    pub async fn claim_on(&self, there: &dyn NativeOwnership, server: &str) -> Result<NativeClaimView, EngineError> {
+        let claim = there.state(server, true).await?.claim.ok_or(Refusal::NotClaimed)?;
+        let claim = there.claim_view(&claim, true).await?.ok_or(Refusal::NotClaimed)?;
+        match (&claim.owner, claim.id.parse::<MaintenanceId>()) {
+            (Some(owner), Ok(id)) if owner != self.owner() => {
+                let claim = Claim {
+                    uid: Uid(claim.uid.clone()),
+                    id,
+                    owner: owner.clone(),
+                    contact: claim.contact.clone(),
+                    server: server.to_owned(),
+                    since: moment(claim.since.as_deref()),
+                    by: owner.clone(),
+                };
+                Err(Refusal::NotTheOwner { claim: Box::new(claim), asked: self.owner().to_owned() }.into())
+            }
+            _ => Ok(claim),
+        }
+    }
+
+    /// Writes an owner's yes.
+    pub async fn give_word(&self, there: &dyn NativeOwnership, word: &NativeWord) -> Result<(), EngineError> {
+        self.insist(|| there.approve(word)).await
+    }
+
+    /// Takes an owner's yes back.
+    pub async fn take_word(&self, there: &dyn NativeOwnership, word: &NativeWord) -> Result<(), EngineError> {
+        self.insist(|| there.withdraw(word)).await
+    }
+
+    /// A change of one object, again as long as somebody else's comes between or its reply is lost: each try looks first.
+    async fn insist<F>(&self, change: impl Fn() -> F) -> Result<(), EngineError>
+    where
+        F: Future<Output = Result<(), BackendError>>,
+    {
+        let until = self.parts.clock.monotonic() + PATIENCE;
+        loop {
+            match change().await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_transient() && self.parts.clock.monotonic() < until => {
+                    tracing::debug!(%error, "trying again");
+                    self.parts.clock.sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What is asked for a server and has not started: what the coordination store knows, and what only its own system does.
+    pub async fn asked_there(
+        &self,
+        there: &dyn NativeOwnership,
+        server: &str,
+        key: Option<&LockKey>,
+        approved: bool,
+    ) -> Result<Vec<Asked>, EngineError> {
+        let mut all = match key {
+            Some(key) => {
+                let view = self.view(key).await?;
+                approval::asked(&view.lock, view.now)
+            }
+            None => Vec::new(),
+        };
+        for asked in &mut all {
+            asked.allowed = approved || asked.policy == Policy::Enforced;
+        }
+        let others = there.asked(server).await?.into_iter();
+        let others = others.filter(|it| !it.started && it.store.as_deref() != Some(self.store().id()));
+        all.extend(others.filter_map(|asked| of_another(asked, approved)));
+        Ok(all)
+    }
+}
+
+fn moment(text: Option<&str>) -> Timestamp {
+    text.and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A request that our store does not know.
+fn of_another(asked: NativeAsked, approved: bool) -> Option<Asked> {
+    Some(Asked {
+        id: asked.id.parse().ok()?,
+        policy: if asked.asks { Policy::OwnerApproval } else { Policy::Enforced },
+        by: asked.by,
+        requested_at: moment(asked.since.as_deref()),
+        reason: asked.reason,
+        ticket: asked.ticket,
+        priority: asked.priority,
+        digest: String::new(),
+        allowed: approved || !asked.asks,
+        escalates_at: None,
+        effect: String::new(),
+        window: None,
+    })
+}

@@ -1,0 +1,303 @@
+//! The lock that the operators of medik8s share: one Lease for each node.
+//!
+//! Node maintenance, self remediation and their relatives hold `node-<name>` in the namespace `medik8s-leases` while they work
+//! on a node (<https://github.com/medik8s/common>, `pkg/lease`). Whoever takes a server of such a node away should hold it too,
+//! and must not when somebody else does.
+//!
+//! They judge a Lease by their own clocks; here the time is that of the API server. It is an advisory lock with a time limit,
+//! and no replacement for the coordination store: a holder that falls silent loses it.
+
+use std::{fmt, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Node,
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams, Preconditions},
+    core::ObjectMeta,
+};
+
+use super::{Cluster, ClusterError, Request};
+
+/// Where medik8s keeps them when nothing else is said (`LEASE_NAMESPACE`).
+pub const NAMESPACE: &str = "medik8s-leases";
+
+const LEASES: &str = "leases.coordination.k8s.io";
+
+/// How often somebody else may be first before that is told.
+const TRIES: usize = 5;
+
+/// Who holds a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What it calls itself, for example `node-maintenance`.
+    pub identity: String,
+    /// Since when; its own clock says so.
+    pub since: Option<Timestamp>,
+    /// When it was renewed last; its own clock says so.
+    pub renewed: Option<Timestamp>,
+    /// For how long it counts from then on.
+    pub duration: Duration,
+    /// Whether it is over, by the API server's time: then anybody may take the node. A Lease from the future counts.
+    pub expired: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.identity)?;
+        if let Some(since) = self.since {
+            write!(f, " since {since}")?;
+        }
+        if self.expired { write!(f, ", expired") } else { Ok(()) }
+    }
+}
+
+/// Why a node could not be taken or kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeLeaseError {
+    /// Somebody else holds it, and it is not over.
+    #[error("the node {node} is held by {holder} (Lease {namespace}/{lease})")]
+    Held {
+        /// The node.
+        node: String,
+        /// By whom.
+        holder: Box<Holder>,
+        /// Where its Lease is.
+        namespace: String,
+        /// What it is called.
+        lease: String,
+    },
+    /// It is not ours any more: nobody's, or somebody else's after ours was over.
+    #[error("the node {node} is not held by {identity:?} any more")]
+    Lost {
+        /// The node.
+        node: String,
+        /// Us.
+        identity: String,
+    },
+    /// The cluster could not be asked.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+/// The Leases of one cluster's nodes.
+#[derive(Clone, Debug)]
+pub struct NodeLeases {
+    cluster: Cluster,
+    namespace: String,
+}
+
+impl NodeLeases {
+    /// Those in a namespace, usually [`NAMESPACE`].
+    #[must_use]
+    pub fn new(cluster: Cluster, namespace: &str) -> Self {
+        Self { cluster, namespace: namespace.to_owned() }
+    }
+
+    /// Who holds a node; `None`: nobody ever did, or it was given back.
+    pub async fn observe(&self, node: &str) -> Result<Option<Holder>, ClusterError> {
+        match self.get(node).await? {
+            Some(lease) => Ok(holder(&lease, self.cluster.time().await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a node for `duration`, or renews it when it is ours already. Refused while somebody else holds it.
+    pub async fn take(&self, node: &str, identity: &str, duration: Duration) -> Result<(), NodeLeaseError> {
+        for _ in 0..TRIES {
+            let now = self.cluster.time().await?;
+            let done = match self.get(node).await? {
+                None => self.create(node, identity, duration, now).await?,
+                Some(lease) => match holder(&lease, now) {
+                    Some(other) if other.identity != identity && !other.expired => {
+                        return Err(self.held(node, other));
+                    }
+                    _ => self.write(node, lease, identity, duration, now).await?,
+                },
+            };
+            if done {
+                return Ok(());
+            }
+        }
+        Err(self.contended(node))
+    }
+
+    /// Keeps a node for another `duration`. [`NodeLeaseError::Lost`] when it is not ours, also when it was over and nobody took
+    /// it: what was done without it cannot be vouched for.
+    pub async fn renew(&self, node: &str, identity: &str, duration: Duration) -> Result<(), NodeLeaseError> {
+        let lost = || NodeLeaseError::Lost { node: node.to_owned(), identity: identity.to_owned() };
+        for _ in 0..TRIES {
+            let now = self.cluster.time().await?;
+            let lease = self.get(node).await?.ok_or_else(lost)?;
+            if holder(&lease, now).is_none_or(|holder| holder.identity != identity || holder.expired) {
+                return Err(lost());
+            }
+            if self.write(node, lease, identity, duration, now).await? {
+                return Ok(());
+            }
+        }
+        Err(self.contended(node))
+    }
+
+    /// Gives a node back, if it is ours. `false`: it was not.
+    pub async fn release(&self, node: &str, identity: &str) -> Result<bool, NodeLeaseError> {
+        // A deletion without a reply may have been the one.
+        let mut lost = false;
+        for _ in 0..TRIES {
+            let Some(lease) = self.get(node).await? else { return Ok(lost) };
+            if lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) != Some(identity) {
+                return Ok(false);
+            }
+            let name = name(node);
+            let seen = Preconditions { resource_version: lease.metadata.resource_version, uid: lease.metadata.uid };
+            let how = &DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
+            let deleted = self.cluster.call(self.request("delete", &name), |client| {
+                let (leases, name) = (Api::<Lease>::namespaced(client, &self.namespace), name.as_str());
+                async move { leases.delete(name, how).await }
+            });
+            match Box::pin(deleted).await {
+                Ok(_) => return Ok(true),
+                Err(ClusterError::NotFound { .. }) => return Ok(lost),
+                Err(ClusterError::Conflict { .. }) => {}
+                Err(ClusterError::ReplyLost { .. }) => lost = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.contended(node))
+    }
+
+    fn request<'a>(&'a self, verb: &'static str, name: &'a str) -> Request<'a> {
+        Request { verb, resource: LEASES, namespace: Some(&self.namespace), name: Some(name) }
+    }
+
+    fn held(&self, node: &str, holder: Holder) -> NodeLeaseError {
+        let (namespace, lease) = (self.namespace.clone(), name(node));
+        NodeLeaseError::Held { node: node.to_owned(), holder: Box::new(holder), namespace, lease }
+    }
+
+    fn contended(&self, node: &str) -> NodeLeaseError {
+        let message = "others write it at the same time, again and again".to_owned();
+        let request = self.request("update", &name(node)).to_string();
+        ClusterError::Conflict { address: self.cluster.address(), request, message }.into()
+    }
+
+    async fn get(&self, node: &str) -> Result<Option<Lease>, ClusterError> {
+        let name = name(node);
+        let got = self.cluster.call(self.request("get", &name), |client| {
+            let (leases, name) = (Api::<Lease>::namespaced(client, &self.namespace), name.as_str());
+            async move { leases.get(name).await }
+        });
+        match Box::pin(got).await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `false`: somebody else was first.
+    async fn create(
+        &self,
+        node: &str,
+        identity: &str,
+        duration: Duration,
+        now: Timestamp,
+    ) -> Result<bool, ClusterError> {
+        let asked = Request { verb: "get", resource: "nodes", namespace: None, name: Some(node) };
+        let found = self.cluster.call(asked, |client| {
+            let nodes = Api::<Node>::all(client);
+            async move { nodes.get(node).await }
+        });
+        let owner = Box::pin(found).await?;
+        // It goes with its node, as those of medik8s do.
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node.to_owned(),
+            uid: owner.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        };
+        let name = name(node);
+        let metadata =
+            ObjectMeta { name: Some(name.clone()), owner_references: Some(vec![owner]), ..ObjectMeta::default() };
+        let spec = LeaseSpec { lease_transitions: Some(0), ..taken(LeaseSpec::default(), identity, duration, now) };
+        let lease = &Lease { metadata, spec: Some(spec) };
+        let made = self.cluster.call(self.request("create", &name), |client| {
+            let leases = Api::<Lease>::namespaced(client, &self.namespace);
+            async move { leases.create(&PostParams::default(), lease).await }
+        });
+        match Box::pin(made).await {
+            Ok(_) => Ok(true),
+            Err(ClusterError::AlreadyExists { .. } | ClusterError::ReplyLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a Lease as it was read, with us as its holder. `false`: somebody else was first.
+    async fn write(
+        &self,
+        node: &str,
+        mut lease: Lease,
+        identity: &str,
+        duration: Duration,
+        now: Timestamp,
+    ) -> Result<bool, ClusterError> {
+        let old = lease.spec.take().unwrap_or_default();
+        lease.spec = Some(if old.holder_identity.as_deref() == Some(identity) {
+            LeaseSpec { acquire_time: old.acquire_time.clone(), ..taken(old, identity, duration, now) }
+        } else {
+            let transitions = old.lease_transitions.unwrap_or_default().saturating_add(1);
+            LeaseSpec { lease_transitions: Some(transitions), ..taken(old, identity, duration, now) }
+        });
+        let (name, lease) = (name(node), &lease);
+        let written = self.cluster.call(self.request("update", &name), |client| {
+            let (leases, name) = (Api::<Lease>::namespaced(client, &self.namespace), name.as_str());
+            async move { leases.replace(name, &PostParams::default(), lease).await }
+        });
+        match Box::pin(written).await {
+            Ok(_) => Ok(true),
+            // Whether a lost one was applied is seen in the next look.
+            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. } | ClusterError::ReplyLost { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The Lease of a node.
+fn name(node: &str) -> String {
+    format!("node-{}", node.to_lowercase())
+}
+
+fn taken(old: LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        ..old
+    }
+}
+
+/// Who holds it; `None`: nobody.
+fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
+    let spec = lease.spec.as_ref()?;
+    let identity = spec.holder_identity.clone().filter(|identity| !identity.is_empty())?;
+    let seconds = spec.lease_duration_seconds.unwrap_or_default();
+    let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map(|time| time.0);
+    // One that says nothing of its time is not over.
+    let over = |at: Timestamp| at.checked_add(SignedDuration::from_secs(seconds.into())).is_ok_and(|end| end < now);
+    Some(Holder {
+        identity,
+        since: spec.acquire_time.as_ref().map(|time| time.0),
+        renewed,
+        duration: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+        expired: renewed.is_some_and(over),
+    })
+}

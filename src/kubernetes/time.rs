@@ -1,0 +1,29 @@
+//! What time it is by an API server.
+
+use jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+use kube::{
+    client::Body,
+    core::{params::GetParams, request::Request as Path},
+};
+
+use super::{Cluster, ClusterError, Request};
+
+impl Cluster {
+    /// The time of the API server that answers: the `Date` of RFC 9110, section 6.6.1, which is to the second.
+    pub async fn time(&self) -> Result<Timestamp, ClusterError> {
+        // Everybody who is known to a cluster may ask for its version (ClusterRole system:public-info-viewer).
+        let request = Request { verb: "get", resource: "/version", namespace: None, name: None };
+        let asked = self.call(request, |client| async move {
+            let path = Path::new("").get("version", &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+            let reply = client.send(path.map(Body::from)).await?;
+            Ok(reply.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned))
+        });
+        let date = Box::pin(asked).await?;
+        let wrong =
+            |what: String| ClusterError::Protocol { address: self.address(), request: request.to_string(), what };
+        let date = date.ok_or_else(|| wrong("the answer has no Date".to_owned()))?;
+        let at = rfc2822::parse(&date).map_err(|error| wrong(format!("the Date {date:?}: {error}")))?;
+        // The middle of the second that it names.
+        Ok(at.timestamp() + SignedDuration::from_millis(500))
+    }
+}

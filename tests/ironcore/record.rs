@@ -1,0 +1,66 @@
+//! Writes down what happens, to make a table or to compare one with real operators. Both are run by hand:
+//!
+//! - `FAMILY=V0_7 cargo test --test ironcore record::ours -- --ignored --nocapture`
+//! - `FAMILY=V0_7 KUBECONFIG=… BMC_PORT=… BMC_USERNAME=… BMC_PASSWORD=… BMC_PROTOCOL=… cargo test --test ironcore
+//!   record::theirs -- --ignored --nocapture`: with a cluster in which the operators of that family run, without boot
+//!   operator and with nothing else in it, and a BMC on loopback over plain HTTP.
+
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::json;
+
+use crate::{
+    compare, scenario,
+    stage::{End, Stage, write},
+    support::{
+        ironcore::{
+            api::{Cluster, Kind},
+            family::Family,
+        },
+        kubernetes::Kubernetes,
+    },
+};
+
+/// When a step is over: nothing has happened for `QUIET` seconds, longer than any operator here sleeps.
+fn quiet() -> End {
+    let seconds = std::env::var("QUIET").ok().map_or(6, |text| text.parse().expect("QUIET is no number"));
+    End::Quiet(Duration::from_secs(seconds))
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
+fn family() -> Family {
+    Family::named(&variable("FAMILY")).expect("FAMILY is none")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "records, judges nothing"]
+async fn ours() {
+    print!("{}", compare::play(family(), quiet()).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real operators"]
+async fn theirs() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let cluster = Cluster { client: Kubernetes::client(variable("KUBECONFIG").as_ref()).await };
+    // The operator itself makes a server for each system behind a BMC.
+    let mut stage = Stage::new(cluster, family(), "bmc-system-0", quiet());
+    let arrive = async |on: &Stage| {
+        let word = |name: &str| BASE64_STANDARD.encode(variable(name));
+        let data = json!({"username": word("BMC_USERNAME"), "password": word("BMC_PASSWORD")});
+        on.cluster.create(Kind::BmcSecret, json!({"metadata": {"name": "bmc"}, "data": data})).await.unwrap();
+        let port: u16 = variable("BMC_PORT").parse().unwrap();
+        let spec = json!({
+            "access": {"ip": "127.0.0.1", "macAddress": "23:11:8a:33:cf:ea"},
+            "bmcSecretRef": {"name": "bmc"},
+            "protocol": {"name": variable("BMC_PROTOCOL"), "port": port, "scheme": "http"},
+        });
+        on.cluster.create(Kind::Bmc, json!({"metadata": {"name": "bmc"}, "spec": spec})).await.unwrap();
+    };
+    scenario::play(&mut stage, arrive).await;
+    print!("{}", write(&stage.played));
+}

@@ -1,0 +1,270 @@
+//! The roles of the guide, exactly as it says, before a real API server.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use terraform_provider_metal::{
+    maintenance::{
+        approval::{Approval, Scope},
+        ids::Uid,
+        lock::{Request, ServerLock},
+        spec::{Policy, Spec},
+    },
+    store::{KubernetesStore, Store, StoreError},
+};
+
+use crate::{
+    bench::{apply, finish, join, kubernetes, soon, try_admit},
+    records::{TTL, id, key, request, runner, spec},
+    support::kubernetes::Kubernetes,
+    talk::{approval, approve, claim, enqueue, said, until},
+};
+
+/// The manifests of the guide: the roles, and the policy.
+fn manifests() -> [String; 2] {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/many-runners.md");
+    let text = std::fs::read_to_string(guide).unwrap();
+    let section = text.split("\n## Kubernetes\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let blocks = section.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
+    let blocks: Vec<String> = blocks.collect();
+    blocks.try_into().unwrap()
+}
+
+/// A cluster with the roles, and who has which.
+struct Guarded {
+    cluster: Kubernetes,
+    policy: String,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let start = || {
+            let (cluster, [roles, policy]) = (Kubernetes::start(), manifests());
+            cluster.apply(&roles);
+            Self { cluster, policy }
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    fn config(&self, role: &str) -> std::path::PathBuf {
+        self.cluster.user(&format!("ada-the-{role}"), &[&format!("metal-{role}s")])
+    }
+
+    async fn try_open(&self, role: &str) -> Result<Arc<KubernetesStore>, StoreError> {
+        Ok(Arc::new(kubernetes(&Kubernetes::store_of("metal", &self.config(role)), None).await?))
+    }
+
+    async fn open(&self, role: &str) -> Arc<KubernetesStore> {
+        self.try_open(role).await.unwrap()
+    }
+
+    async fn raw_admin(&self) -> Api<ConfigMap> {
+        Api::namespaced(Kubernetes::client(&self.cluster.kubeconfig()).await, "metal")
+    }
+
+    async fn raw(&self, role: &str) -> Api<ConfigMap> {
+        Api::namespaced(Kubernetes::client(&self.config(role)).await, "metal")
+    }
+}
+
+/// What may not be done, and what would have to be allowed for it.
+#[track_caller]
+fn lacks<T: std::fmt::Debug>(result: Result<T, StoreError>, verb: &str, resource: &str) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("the verb {verb:?} on {resource:?}")), "{text}");
+    assert!(text.contains("many runners"), "{text}");
+}
+
+/// What the policy forbids.
+#[track_caller]
+fn denied<T: std::fmt::Debug>(result: Result<T, StoreError>, words: &str) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(error.to_string().contains(words) && !error.to_string().contains("the verb"), "{error}");
+}
+
+fn asks(name: &str, n: u32) -> Request {
+    Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
+}
+
+fn word(wish: &Request) -> Approval {
+    approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() })
+}
+
+async fn withdraw(store: &dyn Store, uid: &Uid) -> Result<bool, StoreError> {
+    apply(store, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(uid, "ada", now))).await
+}
+
+const CONFIG_MAPS: &str = "configmaps";
+const LEASES: &str = "leases.coordination.k8s.io";
+
+const NO_APPROVAL: &str = "who may not give approvals does not write them";
+const NO_HOLD: &str = "who may not hold servers writes approvals only";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_may_do_what_it_is_for_and_nothing_else() {
+    let guarded = Guarded::start().await;
+    let k = key("k");
+    // Nobody who may not write can be the first; somebody without a role sees nothing.
+    lacks(guarded.try_open("reviewer").await, "create", CONFIG_MAPS);
+    lacks(guarded.try_open("stranger").await, "get", CONFIG_MAPS);
+    let runs = guarded.open("runner").await;
+    let (approves, reviews) = (guarded.open("approver").await, guarded.open("reviewer").await);
+    let claimed = apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let wish = asks("a", 1);
+    let (uid, generation) = join(&*runs, &k, &wish).await.unwrap();
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "its owner was not asked");
+
+    // RBAC alone keeps the approver from being alive and the reviewer from everything, and the runner from nothing: the
+    // guide says so.
+    lacks(approves.renew(&runner(2), TTL).await, "patch", LEASES);
+    let everything = approval(Scope::All);
+    approve(&*runs, &k, &everything).await.unwrap();
+    assert!(withdraw(&*runs, &everything.uid).await.unwrap());
+    everything_is_refused_to_the_reviewer(&reviews, &wish, &uid).await;
+
+    // With the policy, which needs a moment to be in force.
+    let policy = guarded.policy.clone();
+    tokio::task::block_in_place(|| guarded.cluster.apply(&policy));
+    until("the policy", async || {
+        if approve(&*runs, &k, &everything).await.is_err() {
+            return Some(());
+        }
+        withdraw(&*approves, &everything.uid).await.unwrap();
+        None
+    })
+    .await;
+    let before = runs.view(&k).await.unwrap().lock;
+    denied(approve(&*runs, &k, &word(&wish)).await, NO_APPROVAL);
+    // The approver answers, and cannot ask.
+    let made = enqueue(&*approves, &k, &request("b", 2)).await;
+    denied(made, NO_HOLD);
+    denied(apply(&*approves, &key("other"), |lock, _, now| lock.claim(claim("d"), now)).await, NO_HOLD);
+    denied(apply(&*approves, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await, NO_HOLD);
+    denied(finish(&*approves, &k, &uid, generation).await, NO_HOLD);
+    denied(approves.bind("node-1", &k, false).await, NO_HOLD);
+    assert_eq!(runs.view(&k).await.unwrap().lock, before);
+    approve(&*approves, &k, &everything).await.unwrap();
+    denied(withdraw(&*runs, &everything.uid).await, NO_APPROVAL);
+    assert!(withdraw(&*approves, &everything.uid).await.unwrap());
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "the word was taken back");
+    approve(&*approves, &k, &word(&wish)).await.unwrap();
+
+    // The reviewer sees all of it as it happens.
+    let mut changes = reviews.changes(&k);
+    assert!(try_admit(&*runs, &k, &uid, generation).await.unwrap());
+    soon("the change", changes.changed()).await.unwrap();
+    runs.bind("node-1", &k, false).await.unwrap();
+    let seen = reviews.view(&k).await.unwrap();
+    assert_eq!(seen.lock, runs.view(&k).await.unwrap().lock);
+    assert_eq!(seen.lock.ownership.approvals[0].used_by.as_ref(), Some(&uid));
+    assert_eq!(reviews.view_all().await.unwrap().len(), 1);
+    assert!(reviews.find(&wish.id).await.unwrap().is_some() && reviews.find_uid(&uid).await.unwrap().is_some());
+    assert_eq!(said(&*reviews, &wish.id).await, ["enqueued", "approved", "admitted"]);
+    assert_eq!(reviews.binding("node-1").await.unwrap(), Some(k.clone()));
+    let contents = reviews.contents().await.unwrap();
+    assert_eq!(contents.violations(), [""; 0]);
+    everything_is_refused_to_the_reviewer(&reviews, &wish, &uid).await;
+    assert_eq!(reviews.contents().await.unwrap(), contents);
+
+    // The runner's whole life: the end of the hold and of the claim, the history and its end.
+    finish(&*runs, &k, &uid, generation).await.unwrap();
+    assert!(apply(&*runs, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap());
+    assert!(runs.view(&k).await.unwrap().lock.ownership.is_empty());
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    assert!(runs.view(&k).await.unwrap().lock.ownership.approvals.is_empty(), "they ended with the claim");
+    runs.resign(&runner(1).id).await.unwrap();
+    // As soon as it is a moment old.
+    let refused = until("history", async || reviews.prune(Duration::ZERO, 100).await.err()).await;
+    lacks(Err::<(), _>(refused), "patch", CONFIG_MAPS);
+    assert!(runs.prune(Duration::ZERO, 100).await.unwrap() > 0);
+    assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
+    runs.close().await;
+}
+
+async fn everything_is_refused_to_the_reviewer(reviews: &KubernetesStore, wish: &Request, uid: &Uid) {
+    let k = key("k");
+    lacks(enqueue(reviews, &k, &request("b", 2)).await, "create", CONFIG_MAPS);
+    let change = |lock: &mut ServerLock, _: &_, _: Timestamp| {
+        lock.generation += 1;
+        Ok(())
+    };
+    lacks(apply(reviews, &k, change).await, "patch", CONFIG_MAPS);
+    lacks(approve(reviews, &k, &word(wish)).await, "patch", CONFIG_MAPS);
+    lacks(reviews.renew(&runner(1), TTL).await, "patch", LEASES);
+    lacks(reviews.resign(&runner(1).id).await, "patch", LEASES);
+    lacks(reviews.bind("node-1", &key("other"), true).await, "create", CONFIG_MAPS);
+    assert!(reviews.find_uid(uid).await.unwrap().is_some());
+}
+
+/// What the policy keeps from whoever does not use this program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_holds_against_kubectl_too() {
+    let guarded = Guarded::start().await;
+    let policy = guarded.policy.clone();
+    tokio::task::block_in_place(|| guarded.cluster.apply(&policy));
+    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
+    apply(&*runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    enqueue(&*runs, &key("k"), &asks("a", 1)).await.unwrap();
+    // It needs a moment to be in force; another approval each time, or nothing would be written.
+    let probe = key("probe");
+    apply(&*runs, &probe, |lock, _, now| lock.claim(claim("probe"), now)).await.unwrap();
+    until("the policy", async || approve(&*runs, &probe, &approval(Scope::All)).await.err()).await;
+    approve(&*approves, &key("k"), &approval(Scope::All)).await.unwrap();
+    let (one, other) = (guarded.raw("runner").await, guarded.raw("approver").await);
+    let of = async |kind: &str| {
+        let all = one.list(&ListParams::default().labels(&format!("terraform-provider-metal/kind={kind}"))).await;
+        let mut all = all.unwrap().items;
+        let about_k = |map: &ConfigMap| {
+            map.data.as_ref().is_some_and(|data| !data.values().any(|text| text.contains("\"probe\"")))
+        };
+        all.retain(about_k);
+        all.remove(0).metadata.name.unwrap()
+    };
+    let (lock, name, store) = (of("lock").await, of("name").await, of("store").await);
+    let change = async |who: &Api<ConfigMap>, object: &str, patch: Value| {
+        who.patch(object, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    let kind = |kind: Value| json!({"metadata": {"labels": {"terraform-provider-metal/kind": kind}}});
+    for (who, object, patch) in [
+        (&one, &lock, json!({"data": {"approvals": null}})),
+        (&one, &lock, json!({"data": null})),
+        (&one, &lock, kind(Value::Null)),
+        (&one, &lock, kind(json!("journal"))),
+        (&one, &name, kind(json!("lock"))),
+        (&other, &lock, json!({"data": {"head": "{}"}})),
+        (&other, &lock, json!({"data": {"active": null}})),
+        (&other, &lock, json!({"data": {"outbox": "[]"}})),
+        (&other, &lock, json!({"data": {"more": "x"}})),
+        (&other, &lock, json!({"binaryData": {"active.gz": "AAAA"}})),
+        (&other, &lock, json!({"metadata": {"labels": {"terraform-provider-metal/busy": "false"}}})),
+        (&other, &name, json!({"data": {"place": "[]"}})),
+        (&other, &store, json!({"data": {"meta": "{}"}})),
+    ] {
+        let refused = change(who, object, patch.clone()).await.unwrap_err();
+        assert!(refused.contains("ValidatingAdmissionPolicy"), "{patch}: {refused}");
+    }
+    for (who, object, told) in [
+        (&one, &lock, "a lock is never deleted"),
+        (&one, &store, "a lock is never deleted"),
+        (&other, &name, "cannot delete resource"),
+    ] {
+        let refused = who.delete(object, &DeleteParams::default()).await.unwrap_err().to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+    assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
+    assert_eq!(said(&*runs, &id("c")).await, ["claimed", "approved"]);
+    // Whoever administrates the cluster may, and so may the cluster when the namespace is deleted.
+    guarded.raw_admin().await.delete(&lock, &DeleteParams::default()).await.unwrap();
+}

@@ -1,0 +1,73 @@
+//! What the tests of one kind of store say to it, and how they wait.
+
+#![allow(dead_code)]
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use terraform_provider_metal::{
+    maintenance::{
+        approval::{Approval, Claim, Scope},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::Request,
+    },
+    store::{Store, StoreError},
+};
+
+use crate::{
+    bench::apply,
+    records::{id, spec},
+};
+
+/// Looks again and again until something is so.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{what} did not happen within 30 s");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &Request) -> Result<Uid, StoreError> {
+    apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
+}
+
+/// The words of the audit of one name.
+pub async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
+    store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
+}
+
+pub fn claim(name: &str) -> Claim {
+    Claim {
+        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        id: id(name),
+        owner: "team".into(),
+        contact: None,
+        server: "node-1".into(),
+        since: Timestamp::UNIX_EPOCH,
+        by: "ada".into(),
+    }
+}
+
+pub fn approval(scope: Scope) -> Approval {
+    let uid = Uid(uuid::Uuid::now_v7().to_string());
+    Approval { uid, scope, not_before: None, expires: None, at: Timestamp::UNIX_EPOCH, by: "ada".into(), used_by: None }
+}
+
+pub fn of(name: &str) -> Scope {
+    Scope::Maintenance { id: id(name), digest: spec().digest() }
+}
+
+pub async fn approve(store: &dyn Store, key: &LockKey, approval: &Approval) -> Result<(), StoreError> {
+    apply(store, key, |lock, _, now| lock.approve(approval.clone(), "team", now)).await
+}
+
+/// How long it took, too.
+pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let result = future.await;
+    (result, began.elapsed())
+}

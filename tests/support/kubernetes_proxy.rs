@@ -1,0 +1,220 @@
+//! A way to an API server that counts what goes through, and that answers by itself or waits where a test says so.
+//!
+//! HTTP/1.1 without TLS on the client's side; the real server is behind it.
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinHandle,
+};
+
+use super::kubernetes::Kubernetes;
+
+/// One request, as a test sees it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    pub body: String,
+}
+
+impl Seen {
+    pub fn is_watch(&self) -> bool {
+        self.path.contains("watch=true")
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone)]
+pub enum Deal {
+    /// It goes on.
+    Pass,
+    /// It is answered here: status, more header lines with their ends, body.
+    Answer(u16, &'static str, String),
+    /// It waits, and then goes on.
+    Wait(Arc<Notify>),
+    /// It goes on, and its reply is lost: the connection ends.
+    LoseReply,
+}
+
+type Rule = Box<dyn FnMut(&Seen) -> Deal + Send>;
+
+struct Inner {
+    rule: Mutex<Rule>,
+    seen: Mutex<Vec<Seen>>,
+    http: reqwest::Client,
+    upstream: String,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The proxy. It ends with its value.
+pub struct Proxy {
+    inner: Arc<Inner>,
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// One before a cluster.
+    pub async fn to(cluster: &Kubernetes) -> Self {
+        let ca = reqwest::Certificate::from_pem(&std::fs::read(cluster.ca_file()).unwrap()).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
+        let inner = Arc::new(Inner {
+            rule: Mutex::new(Box::new(|_| Deal::Pass)),
+            seen: Mutex::default(),
+            http,
+            upstream: cluster.url(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = inner.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(serving.clone(), stream));
+            }
+        });
+        Self { inner, port, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What becomes of each request from now on.
+    pub fn rule(&self, rule: impl FnMut(&Seen) -> Deal + Send + 'static) {
+        *locked(&self.inner.rule) = Box::new(rule);
+    }
+
+    /// Everything that was asked since the last call.
+    pub fn take_seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut *locked(&self.inner.seen))
+    }
+
+    pub fn count(&self) -> usize {
+        locked(&self.inner.seen).len()
+    }
+}
+
+/// The body of a `Status`.
+pub fn status(code: u16, reason: &str) -> String {
+    serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
+        "message": format!("{reason}, says the test"),
+    })
+    .to_string()
+}
+
+/// Too many requests; asks to be left alone for a second.
+pub fn too_many() -> Deal {
+    let mut body: serde_json::Value = serde_json::from_str(&status(429, "TooManyRequests")).unwrap();
+    body["details"] = serde_json::json!({"retryAfterSeconds": 1});
+    Deal::Answer(429, "Retry-After: 1\r\n", body.to_string())
+}
+
+async fn serve(inner: Arc<Inner>, stream: TcpStream) {
+    let mut stream = BufReader::new(stream);
+    while let Some((seen, headers)) = read_request(&mut stream).await {
+        locked(&inner.seen).push(seen.clone());
+        let deal = (locked(&inner.rule))(&seen);
+        match &deal {
+            Deal::Answer(code, header, body) => {
+                let length = body.len();
+                let head = "Content-Type: application/json\r\nContent-Length";
+                let answer = format!("HTTP/1.1 {code} Test\r\n{head}: {length}\r\n{header}\r\n{body}");
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Deal::Wait(until) => until.notified().await,
+            Deal::Pass | Deal::LoseReply => {}
+        }
+        if !forward(&inner, &mut stream, &seen, &headers, matches!(deal, Deal::LoseReply)).await {
+            return;
+        }
+    }
+}
+
+async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<(String, String)>)> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = Vec::new();
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.parse().ok()?;
+        } else if ["authorization", "accept", "content-type"].iter().any(|wanted| name.eq_ignore_ascii_case(wanted)) {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some((Seen { method, path, body: String::from_utf8(body).ok()? }, headers))
+}
+
+/// `false` when the connection is over.
+async fn forward(
+    inner: &Inner,
+    stream: &mut BufReader<TcpStream>,
+    seen: &Seen,
+    headers: &[(String, String)],
+    lose: bool,
+) -> bool {
+    let method = seen.method.parse().unwrap();
+    let mut request = inner.http.request(method, format!("{}{}", inner.upstream, seen.path)).body(seen.body.clone());
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let Ok(mut reply) = request.send().await else { return false };
+    let mut head = format!("HTTP/1.1 {} Real\r\n", reply.status().as_u16());
+    for name in ["content-type", "date", "retry-after"] {
+        if let Some(value) = reply.headers().get(name) {
+            let _ = write!(head, "{name}: {}\r\n", value.to_str().unwrap());
+        }
+    }
+    if seen.is_watch() {
+        // As long as somebody reads.
+        head.push_str("Connection: close\r\n\r\n");
+        if stream.write_all(head.as_bytes()).await.is_err() {
+            return false;
+        }
+        let mut ended = [0; 1];
+        loop {
+            tokio::select! {
+                chunk = reply.chunk() => match chunk {
+                    Ok(Some(chunk)) if stream.write_all(&chunk).await.is_ok() => {}
+                    _ => return false,
+                },
+                _ = stream.get_mut().peek(&mut ended) => return false,
+            }
+        }
+    }
+    let Ok(body) = reply.bytes().await else { return false };
+    if lose {
+        return false;
+    }
+    let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.is_ok() && stream.write_all(&body).await.is_ok()
+}
