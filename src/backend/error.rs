@@ -21,6 +21,14 @@ pub enum BackendError {
         /// Why, for example `connection refused` or `no answer within 10s`.
         cause: String,
     },
+    /// Nothing of the request reached the cluster that knows the machine.
+    #[error("{address}: {cause}")]
+    ClusterAway {
+        /// Where it was tried.
+        address: String,
+        /// Why.
+        cause: String,
+    },
     /// A change was sent and no reply came: it may have been applied. Observe before anything else.
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
     ReplyLost {
@@ -118,7 +126,7 @@ impl BackendError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::ReplyLost { .. } => true,
+            Self::Unreachable { .. } | Self::ClusterAway { .. } | Self::ReplyLost { .. } => true,
             Self::Rejected { transient, .. } => *transient,
             _ => false,
         }

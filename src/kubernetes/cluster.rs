@@ -126,7 +126,10 @@ impl Cluster {
             config.read_timeout = Some(SILENCE);
             config.reset_reader_on_write = true;
             let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-            let client = Client::try_from(config).map_err(|error| self.misconfigured(words(&error)))?;
+            let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
+            let plugin = plugin.map(|plugin| format!(" (exec plugin {plugin})")).unwrap_or_default();
+            let client =
+                Client::try_from(config).map_err(|error| self.misconfigured(format!("{}{plugin}", words(&error))))?;
             Ok((client, address))
         };
         self.0.client.get_or_try_init(|| connect).await

@@ -92,6 +92,11 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
         BackendError::Unreachable { .. } => {
             (format!("The BMC of {server} did not answer"), "Check its address and the network.", AttributePath::root())
         }
+        BackendError::ClusterAway { .. } => (
+            format!("The cluster of {server} did not answer"),
+            "Check its address and the network.",
+            AttributePath::root(),
+        ),
         BackendError::ReplyLost { .. } => (
             format!("A reply of the BMC of {server} was lost"),
             "Apply again: what the machine shows decides how it goes on.",

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Engine, Wish},
+    engine::{Control, Engine, EngineError, Wish},
     maintenance::{ids::MaintenanceId, spec::WaitFor, state::Ending},
     plugin::{ResourceExt, diagnostic},
 };
@@ -233,7 +233,11 @@ impl Resource for ServerMaintenance {
             Ok(Some(driven)) => released(diags, &server, &driven),
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
-                diags.add_error(of_engine(&server, &error));
+                let mut problem = of_engine(&server, &error);
+                if matches!(error, EngineError::Machine(_)) {
+                    problem.detail += "\nThe server stays held. Destroy again when the cause is gone.";
+                }
+                diags.add_error(problem);
                 None
             }
         }

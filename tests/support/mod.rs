@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod etcd;
+pub mod faulty;
 pub mod ironcore;
 pub mod kubernetes;
 pub mod kubernetes_proxy;

@@ -19,12 +19,13 @@ use tokio::sync::OnceCell;
 use crate::{
     backend::{BackendError, redfish::Trust},
     clock::Clock,
-    kubernetes::{Cluster, ClusterError, FieldProblem, Mirror, Request},
+    kubernetes::{Cluster, ClusterError, Mirror, Request},
 };
 
 use super::{
     MetalOperatorSettings,
     discovery::{Found, discover},
+    errors::error,
     objects::{MANAGER, METAL, name, namespace, resource},
 };
 
@@ -148,13 +149,38 @@ impl Fleet {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
+        self.now_in(&self.cluster, kind, namespace, name).await
+    }
+
+    /// The same in one of the clusters.
+    async fn now_in(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
         let resource = named(kind);
         let request = Request { verb: "get", resource: &resource, namespace, name: Some(name) };
-        let got = self.cluster.call(request, |client| {
+        let got = cluster.call(request, |client| {
             let api = api(client, kind, namespace);
-            async move { api.get_opt(name).await }
+            async move { api.get(name).await.map(Some).or_else(|error| absent(error, name)) }
         });
-        got.await.map_err(error)
+        match got.await {
+            // Not this object but its kind is not served, perhaps only at this moment: that says nothing about the object.
+            Err(ClusterError::NotFound { address, request }) => {
+                let message = "the API server does not serve this kind now".to_owned();
+                Err(BackendError::Rejected {
+                    address,
+                    request,
+                    status: 404,
+                    message,
+                    retry_after: None,
+                    transient: true,
+                })
+            }
+            got => got.map_err(error),
+        }
     }
 
     /// All objects of a kind as they are now.
@@ -180,13 +206,7 @@ impl Fleet {
         kind: &ApiResource,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
-        let resource = named(kind);
-        let request = Request { verb: "get", resource: &resource, namespace: None, name: Some(name) };
-        let got = cluster.call(request, |client| {
-            let api = Api::<DynamicObject>::all_with(client, kind);
-            async move { api.get_opt(name).await }
-        });
-        got.await.map_err(error)
+        self.now_in(cluster, kind, None, name).await
     }
 
     /// A claim by `namespace/name`.
@@ -205,18 +225,28 @@ impl Fleet {
         self.patched(kind, read, change).await.map(drop)
     }
 
-    /// The same; tells what it is now.
+    /// The same in one of the clusters.
+    pub(super) async fn patch_in(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiResource,
+        read: &DynamicObject,
+        change: Value,
+    ) -> Result<(), BackendError> {
+        self.patched_in(cluster, kind, read, change).await.map(drop)
+    }
+
+    /// The same as [`Fleet::patch`]; tells what it is now.
     pub(super) async fn patched(
         &self,
         kind: &ApiResource,
         read: &DynamicObject,
         change: Value,
     ) -> Result<DynamicObject, BackendError> {
-        self.patch_in(&self.cluster, kind, read, change).await
+        self.patched_in(&self.cluster, kind, read, change).await
     }
 
-    /// The same in one of the clusters.
-    pub(super) async fn patch_in(
+    async fn patched_in(
         &self,
         cluster: &Cluster,
         kind: &ApiResource,
@@ -359,70 +389,21 @@ impl Fleet {
     }
 }
 
+/// Whether an answer says that an object is not there: it names it.
+fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    match error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name) =>
+        {
+            Ok(None)
+        }
+        error => Err(error),
+    }
+}
+
 fn api(client: kube::Client, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
     match namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, kind),
         None => Api::all_with(client, kind),
     }
-}
-
-/// A cluster's error as a machine's.
-pub(super) fn error(problem: ClusterError) -> BackendError {
-    let message = problem.to_string();
-    match problem {
-        ClusterError::Unreachable { address, cause } => BackendError::Unreachable { address, cause },
-        ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
-        ClusterError::Forbidden { .. } | ClusterError::Unauthorized { .. } => BackendError::Denied { message },
-        ClusterError::Invalid { address, request, message, fields } => {
-            let attribute = fields.iter().find_map(attribute);
-            let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();
-            let message = if said.is_empty() { message } else { said.join("; ") };
-            BackendError::Invalid { address, request, message, attribute }
-        }
-        ClusterError::Conflict { address, request, message } => {
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
-        }
-        ClusterError::Busy { address, request, message, retry_after } => {
-            BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
-        }
-        ClusterError::Expired { address, request, message } => {
-            BackendError::Rejected { address, request, status: 410, message, retry_after: None, transient: true }
-        }
-        ClusterError::Rejected { address, request, code, message } => {
-            let transient = code >= 500;
-            BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
-        }
-        ClusterError::AlreadyExists { address, request } => {
-            let message = "it exists already".to_owned();
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
-        }
-        ClusterError::NotFound { address, request } => {
-            BackendError::Missing { address, what: format!("{request}: not found") }
-        }
-        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause },
-        ClusterError::Protocol { address, request, what } => {
-            BackendError::Protocol { address, what: format!("{request}: {what}") }
-        }
-    }
-}
-
-/// The attribute of a maintenance that a field of an object was made from.
-fn attribute(problem: &FieldProblem) -> Option<&'static str> {
-    let field = problem.field.as_str();
-    [
-        ("spec.serverBootConfigurationTemplate.spec.image", "boot_configuration.image"),
-        ("spec.serverBootConfigurationTemplate.spec.ignitionSecretRef", "boot_configuration.ignition"),
-        ("spec.serverBootConfigurationTemplate", "boot_configuration"),
-        ("spec.serverPower", "server_power"),
-        ("spec.priority", "priority"),
-        ("spec.policy", "policy"),
-        ("spec.serverRef", "server"),
-        // Of a claim.
-        ("spec.image", "image"),
-        ("spec.power", "server_power"),
-        ("spec.ignitionSecretRef", "ignition"),
-        ("metadata.name", "name"),
-    ]
-    .into_iter()
-    .find_map(|(prefix, attribute)| field.starts_with(prefix).then_some(attribute))
 }

@@ -6,6 +6,7 @@
 
 mod claims;
 mod discovery;
+mod errors;
 mod fleet;
 mod link;
 mod machine;

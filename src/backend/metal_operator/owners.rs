@@ -16,7 +16,8 @@ use super::{
     MetalOperatorBackend,
     claims::is_approved,
     discovery::Found,
-    fleet::{Fleet, error},
+    errors::error,
+    fleet::Fleet,
     objects::{
         MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
         full_name, label, name, reference, resource, text, whose,

@@ -351,7 +351,7 @@ impl Request<'_> {
             return Ok(());
         }
         let wanted = self.wanted(None, template.as_ref(), stale).await?;
-        self.apply(&wanted).await.map(drop)
+        self.apply(wanted, Some(&object)).await.map(drop)
     }
 
     /// Tells the operator what the server shall boot; `None`: what it boots otherwise.

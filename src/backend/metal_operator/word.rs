@@ -108,7 +108,7 @@ impl Place {
         for key in keys {
             metadata[self.section][key] = value.clone();
         }
-        fleet.patch_in(&self.cluster, &self.kind, &self.object, json!({ "metadata": metadata })).await.map(drop)
+        fleet.patch_in(&self.cluster, &self.kind, &self.object, json!({ "metadata": metadata })).await
     }
 }
 

@@ -146,20 +146,20 @@ macro_rules! families {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                whole(Family::$family, Host::$host, $name, &$body).await;
+                whole(Family::$family, Host::$host, $name, $body).await;
             }
         )*
     };
 }
 
 families! {
-    v0_1: V0_1 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", BOTH.to_owned();
-    v0_3: V0_3 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", booting();
-    v0_5: V0_5 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.4 or v0.5)", booting();
-    v0_6: V0_6 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)", BOTH.to_owned();
-    v0_7: V0_7 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)", booting();
-    the_maintenance_group: MaintenanceGroup on Terraform, "ServerMaintenance of maintenance.metal.ironcore.dev", BOTH.to_owned();
-    parked: Parked on OpenTofu, "parking (this cluster has no ServerMaintenance)", BOTH.to_owned();
+    v0_1: V0_1 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", BOTH;
+    v0_3: V0_3 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)", &booting();
+    v0_5: V0_5 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.4 or v0.5)", &booting();
+    v0_6: V0_6 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)", BOTH;
+    v0_7: V0_7 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)", &booting();
+    the_maintenance_group: MaintenanceGroup on Terraform, "ServerMaintenance of maintenance.metal.ironcore.dev", BOTH;
+    parked: Parked on OpenTofu, "parking (this cluster has no ServerMaintenance)", BOTH;
 }
 
 /// One maintenance of `node1` where servers are parked.

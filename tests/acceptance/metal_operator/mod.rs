@@ -1,16 +1,20 @@
 //! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
 
+mod access;
+mod answers;
 mod approvals;
 mod boot;
 mod claims;
+mod economy;
 mod families;
 mod flows;
 mod guide;
 mod lost;
 mod migration;
+mod operations;
+mod outages;
 mod races;
 mod strangers;
-mod operations;
 
 use std::path::Path;
 

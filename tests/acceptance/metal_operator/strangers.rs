@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::servers::ironcore::{
+    Operators,
     api::{Key, Kind, Object, text},
     world::World,
 };
@@ -71,4 +72,17 @@ pub async fn tear_out(world: &World, kind: Kind, key: &Key) {
         // Controllers may put their finalizers back once more.
         let _ = world.cluster.merge(kind, key, json!({"metadata": {"finalizers": null}})).await;
     }
+}
+
+/// The API server dies. The operators end when they lose it.
+pub fn goes_away(world: &mut World) {
+    world.operators.stop();
+    world.kubernetes.kill();
+}
+
+/// Both are started again.
+pub fn comes_back(world: &mut World) {
+    world.kubernetes.start_again();
+    let before = &world.operators.context;
+    world.operators = Operators::start(before.cluster.client.clone(), before.family, before.options.clone());
 }
