@@ -88,16 +88,7 @@ pub(super) fn conclude(
             None
         }
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => {
-            error(
-                format!("{server} was not available in time"),
-                format!(
-                    "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {}: apply again to go \
-                     on in it, or raise timeouts.create.",
-                    record.id,
-                    shown_duration(timeout),
-                    shown_duration(record.spec.hold_place_for)
-                ),
-            );
+            error(format!("{server} was not available in time"), not_in_time(record, reason, timeout));
             None
         }
         Finish::TimedOut(reason) => {
@@ -112,15 +103,7 @@ pub(super) fn conclude(
             state
         }
         Finish::Interrupted if matches!(record.phase, Phase::Pending) && !record.keeps_place => {
-            error(
-                format!("Waiting for {server} was interrupted"),
-                format!(
-                    "{} could not leave the queue, because its request to the server's own maintenance system could not be taken \
-                     back. Nothing is left in the state. The place is kept for {}: apply again to go on in it.",
-                    record.id,
-                    shown_duration(record.spec.hold_place_for)
-                ),
-            );
+            error(format!("Waiting for {server} was interrupted"), still_in_the_queue(record));
             None
         }
         Finish::Interrupted => {
@@ -297,6 +280,27 @@ pub(super) async fn refresh(
         }
     }
     Some(model)
+}
+
+/// A waiter whose time is over.
+fn not_in_time(record: &Maintenance, reason: &str, timeout: Duration) -> String {
+    format!(
+        "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {}: apply again to go on in it, or \
+         raise timeouts.create.",
+        record.id,
+        shown_duration(timeout),
+        shown_duration(record.spec.hold_place_for)
+    )
+}
+
+/// A waiter that was stopped and could not leave.
+fn still_in_the_queue(record: &Maintenance) -> String {
+    format!(
+        "{} could not leave the queue, because its request to the server's own maintenance system could not be taken back. \
+         Nothing is left in the state. The place is kept for {}: apply again to go on in it.",
+        record.id,
+        shown_duration(record.spec.hold_place_for)
+    )
 }
 
 fn ended(record: &Maintenance) -> String {

@@ -69,9 +69,9 @@ pub(super) async fn remove_marks(fleet: &Fleet, claim: &str) -> Result<(), Backe
 fn command(found: &Found, claim: &str) -> String {
     let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
     match found.words {
-        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {}=true", APPROVED),
+        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {APPROVED}=true"),
         Words::Annotations => {
-            format!("kubectl annotate serverclaim -n {namespace} {name} {}=true", APPROVAL)
+            format!("kubectl annotate serverclaim -n {namespace} {name} {APPROVAL}=true")
         }
     }
 }
