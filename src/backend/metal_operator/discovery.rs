@@ -83,17 +83,25 @@ impl Group {
         self.kinds.iter().any(|known| known == kind)
     }
 
-    /// Whether the `spec` of a kind has a field.
-    fn field(&self, kind: &str, field: &str) -> bool {
+    fn schema(&self, kind: &str) -> Option<&Value> {
         let of_kind = |schema: &&Value| {
             let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
             kinds.is_some_and(|kinds| kinds.iter().any(|it| it.get("kind").and_then(Value::as_str) == Some(kind)))
         };
         let schemas = self.schemas.pointer("/components/schemas").and_then(Value::as_object);
-        schemas
-            .and_then(|schemas| schemas.values().find(of_kind))
-            .and_then(|schema| schema.pointer("/properties/spec/properties"))
-            .is_some_and(|fields| fields.get(field).is_some())
+        schemas.and_then(|schemas| schemas.values().find(of_kind))
+    }
+
+    /// Whether the `spec` of a kind has a field.
+    fn field(&self, kind: &str, field: &str) -> bool {
+        let fields = self.schema(kind).and_then(|schema| schema.pointer("/properties/spec/properties"));
+        fields.is_some_and(|fields| fields.get(field).is_some())
+    }
+
+    /// Whether both documents tell of the same kinds. Those of an API server that was started just now may not, and what
+    /// is judged by half of them is judged wrongly.
+    fn is_settled(&self) -> bool {
+        ["Server", "ServerMaintenance"].iter().all(|kind| self.has(kind) == self.schema(kind).is_some())
     }
 }
 
@@ -165,8 +173,19 @@ async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterE
                 client.request(get.map_err(kube::Error::HttpError)?).await
             }
         })
-        .await?;
-    Ok(Some(Group { kinds: listed.resources.into_iter().map(|it| it.kind).collect(), schemas }))
+        .await;
+    let unsettled = || ClusterError::Rejected {
+        address: cluster.address(),
+        request: request.to_string(),
+        code: 503,
+        message: "the API server is still making its documents".to_owned(),
+    };
+    let schemas = match schemas {
+        Err(ClusterError::NotFound { .. }) => return Err(unsettled()),
+        schemas => schemas?,
+    };
+    let group = Group { kinds: listed.resources.into_iter().map(|it| it.kind).collect(), schemas };
+    if group.is_settled() { Ok(Some(group)) } else { Err(unsettled()) }
 }
 
 #[cfg(test)]
@@ -190,6 +209,18 @@ mod tests {
             kinds: kinds.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
             schemas: json!({ "components": { "schemas": schemas } }),
         }
+    }
+
+    #[test]
+    fn what_two_documents_tell_differently_is_not_judged() {
+        let mut group = serving(&[("Server", &["unclaimable"]), ("ServerMaintenance", &[])]);
+        assert!(group.is_settled());
+        group.kinds.pop();
+        assert!(!group.is_settled());
+        let mut group = serving(&[("Server", &["unclaimable"])]);
+        assert!(group.is_settled());
+        group.kinds.push("ServerMaintenance".to_owned());
+        assert!(!group.is_settled());
     }
 
     #[test]
