@@ -8,9 +8,9 @@ mod flows;
 mod guide;
 mod lost;
 mod migration;
+mod operations;
 mod races;
 mod strangers;
-mod operations;
 
 use std::path::Path;
 
