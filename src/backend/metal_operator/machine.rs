@@ -24,9 +24,9 @@ use super::{
     discovery::Way,
     fleet::Fleet,
     link,
-    objects::{OUR_BOOT, annotation, namespace, text},
+    objects::{OUR_BOOT, annotation, name, namespace, text},
     operation,
-    request::{Request, Template, ignition_secret},
+    request::{Request, Template},
 };
 
 /// A Redfish machine and what keeps its session.
@@ -181,6 +181,11 @@ impl Machine for OperatorMachine {
     fn native(&self) -> Option<&dyn NativeMaintenance> {
         Some(self)
     }
+}
+
+/// The name of the Secret that holds a request's ignition.
+fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
+    format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }
 
 /// What the operator's annotation can do, and what else is listed.

@@ -19,8 +19,8 @@ use super::{
     discovery::{Found, Way},
     fleet::Fleet,
     objects::{
-        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, name,
-        our_annotations, reference, resource, text, whose,
+        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, our_annotations,
+        reference, resource, text, whose,
     },
 };
 
@@ -446,9 +446,4 @@ pub(super) fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) 
         }
     }
     (failed, done)
-}
-
-/// The name of the Secret that holds a request's ignition.
-pub(super) fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
-    format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }
