@@ -127,13 +127,10 @@ for_each_host! {
             let _ = fleet.simulator.inject(fault);
             let run = workspace.start_apply();
             let query = HeldQuery::default();
-            let held = eventually("a held reset", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
+            eventually("a held reset", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
             run.kill_everything();
             drop(run);
-            if phase == Phase::After {
-                fleet.simulator.release(held.sequence).unwrap();
-            }
-            // The BMC has noticed that nobody is there.
+            // The BMC notices that nobody is there.
             let gone = async || fleet.simulator.held(&query).is_empty().then_some(());
             eventually("the end of the request", SOON, gone).await;
             let applied = |fleet: &Fleet| fleet.simulator.journal(&bmc_simulator::JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset")).iter().filter(|entry| entry.applied).count();

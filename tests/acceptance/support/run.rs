@@ -29,6 +29,8 @@ pub struct Run {
     pub status: ExitStatus,
     /// What it wrote to stdout.
     pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
     /// What it wrote to stdout and stderr, line by line as it came.
     pub output: String,
     /// The host's log, with the provider's lines (INFO and above).
@@ -55,8 +57,9 @@ impl Run {
     }
 
     /// The output as one line of words: hosts frame diagnostics with a bar and break their lines.
+    /// First all of stdout, then all of stderr, so that a line of one never parts a sentence of the other.
     pub fn words(&self) -> String {
-        words(&self.output)
+        [words(&self.stdout), words(&self.stderr)].join(" ")
     }
 
     /// # Panics
@@ -86,6 +89,7 @@ fn words(text: &str) -> String {
 #[derive(Debug, Default)]
 struct Said {
     stdout: String,
+    stderr: String,
     output: String,
 }
 
@@ -224,12 +228,13 @@ impl Running {
         let took = self.since.elapsed();
         for reader in &mut self.readers {
             // A child that outlives a killed host may hold the pipe: what was said is read anyway.
-            if timeout(Duration::from_secs(2), &mut *reader).await.is_err() {
+            if timeout(Duration::from_secs(10), &mut *reader).await.is_err() {
                 reader.abort();
             }
         }
         let said = std::mem::take(&mut *lock(&self.said));
-        Run { command: self.command.clone(), status, stdout: said.stdout, output: said.output, log: self.log(), took }
+        let Said { stdout, stderr, output } = said;
+        Run { command: self.command.clone(), status, stdout, stderr, output, log: self.log(), took }
     }
 }
 
@@ -251,9 +256,7 @@ async fn collect(from: impl AsyncRead + Unpin, said: Arc<Mutex<Said>>, is_stdout
         let text = String::from_utf8_lossy(&line);
         let mut said = lock(&said);
         said.output.push_str(&text);
-        if is_stdout {
-            said.stdout.push_str(&text);
-        }
+        if is_stdout { &mut said.stdout } else { &mut said.stderr }.push_str(&text);
         drop(said);
         line.clear();
     }
