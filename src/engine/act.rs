@@ -17,7 +17,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, drive::Drive, native::Asked};
+use super::{Control, EngineError, drive::Drive, native::Asked, node::note_taken};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -78,6 +78,7 @@ impl Drive<'_> {
                 return Ok(read);
             }
             Need::Native => return self.look_native(false).await,
+            Need::Node => return Ok(self.look_node().await),
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -184,7 +185,12 @@ impl Drive<'_> {
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
-        let call = async { never_beyond(left, perform(machine, native, action.clone())).await };
+        let call = never_beyond(left, async {
+            match action {
+                Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
+                _ => perform(machine, native, action.clone()).await,
+            }
+        });
         tokio::pin!(call);
         let result = tokio::select! {
             result = &mut call => result,
@@ -215,6 +221,7 @@ impl Drive<'_> {
                     let boots = matches!(action, Action::Reset(ResetType::On));
                     let changed = record.spec.boot.is_some();
                     record.booted |= preparing && boots && changed;
+                    note_taken(record, action);
                     if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
                         native.asked = true;
                     }
@@ -343,7 +350,7 @@ async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Actio
                 None => Ok(()),
             }
         }
-        Action::Record | Action::CheckImage | Action::AskPreparer => Ok(()),
+        Action::Record | Action::CheckImage | Action::AskPreparer | Action::TakeNode | Action::ReturnNode => Ok(()),
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {
             machine.set_boot_override(&wanted, clear_http_boot_uri).await

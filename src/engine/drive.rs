@@ -304,6 +304,7 @@ impl<'a> Drive<'a> {
                             }
                         }
                     }),
+                    Change::NodeHeld(by) => lock.update(&uid, generation, |record| record.node.held_by.clone_from(by)),
                     Change::NativeLost(why) => lock.native_lost(&uid, generation, why, now),
                     Change::Progress(progress) => lock.update(&uid, generation, |record| {
                         let left = match &record.phase {
@@ -425,6 +426,6 @@ fn describe(change: &Change) -> Option<String> {
         Change::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
         Change::NativeLost(why) => format!("not ours any more: {why}"),
         Change::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
-        Change::Progress(_) | Change::Reclaim(_) | Change::Native { .. } => return None,
+        Change::Progress(_) | Change::Reclaim(_) | Change::Native { .. } | Change::NodeHeld(_) => return None,
     })
 }

@@ -41,6 +41,8 @@ pub struct Seen {
     pub machine: Result<MachineView, BackendError>,
     /// Why the server's own maintenance system does not hold it for us any more, where that was seen.
     pub taken_away: Option<String>,
+    /// Why the Lease of its Kubernetes Node, which came with the hold, is not ours any more.
+    pub node_lost: Option<String>,
 }
 
 impl Engine {
@@ -123,6 +125,7 @@ impl Engine {
             Ok(Some(standing)) => native::taken_away(&standing),
             _ => None,
         };
-        Seen { held, machine, taken_away }
+        let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
+        Seen { held, machine, taken_away, node_lost }
     }
 }

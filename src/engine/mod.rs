@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod look;
 mod native;
+mod node;
 mod owners;
 pub mod process;
 mod snapshot;
@@ -23,8 +24,9 @@ use crate::{
     clock::Clock,
     maintenance::{
         ids::{LockKey, Runner},
+        node::{NodeLease, NodeWish},
         power::Limits,
-        spec::{Policy, Spec},
+        spec::{Kind, Policy, Spec},
         window::WindowSpec,
     },
     probe::Probe,
@@ -98,8 +100,19 @@ pub struct Parts {
     pub windows: BTreeMap<String, WindowSpec>,
     /// The provider's `always_perform_maintenance`: owners are not asked.
     pub always_perform: bool,
+    /// The Kubernetes Nodes that run on the servers.
+    pub nodes: Nodes,
     /// Numbers.
     pub tuning: Tuning,
+}
+
+/// Which Kubernetes Nodes run on which servers, where that is to be minded: the provider's `node_leases`.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes {
+    /// The Lease of a server's Node, by the server's name.
+    pub leases: BTreeMap<String, NodeLease>,
+    /// Whether a maintenance takes it, and does not only wait until nobody else has it.
+    pub take: bool,
 }
 
 /// Drives records. Shared by every resource of a provider configuration.
@@ -158,7 +171,13 @@ impl Engine {
     /// A wish with what the provider's configuration adds to it.
     #[must_use]
     pub fn as_asked_here(&self, spec: &Spec) -> Spec {
-        Spec { always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval, ..spec.clone() }
+        let lease = self.parts.nodes.leases.get(&spec.server);
+        let take = self.parts.nodes.take && spec.kind == Kind::Maintenance;
+        Spec {
+            always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
+            node: lease.map(|lease| NodeWish { lease: lease.clone(), take }),
+            ..spec.clone()
+        }
     }
 
     /// The wall clock of this machine, for people.

@@ -73,14 +73,6 @@ pub enum NodeLeaseError {
         /// What it is called.
         lease: String,
     },
-    /// It is not ours any more: nobody's, or somebody else's after ours was over.
-    #[error("the node {node} is not held by {identity:?} any more")]
-    Lost {
-        /// The node.
-        node: String,
-        /// Us.
-        identity: String,
-    },
     /// The cluster could not be asked.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -122,23 +114,6 @@ impl NodeLeases {
                 },
             };
             if done {
-                return Ok(());
-            }
-        }
-        Err(self.contended(node))
-    }
-
-    /// Keeps a node for another `duration`. [`NodeLeaseError::Lost`] when it is not ours, also when it was over and nobody took
-    /// it: what was done without it cannot be vouched for.
-    pub async fn renew(&self, node: &str, identity: &str, duration: Duration) -> Result<(), NodeLeaseError> {
-        let lost = || NodeLeaseError::Lost { node: node.to_owned(), identity: identity.to_owned() };
-        for _ in 0..TRIES {
-            let now = self.cluster.time().await?;
-            let lease = self.get(node).await?.ok_or_else(lost)?;
-            if holder(&lease, now).is_none_or(|holder| holder.identity != identity || holder.expired) {
-                return Err(lost());
-            }
-            if self.write(node, lease, identity, duration, now).await? {
                 return Ok(());
             }
         }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     ids::{Generation, Uid},
     lock::{Leases, ServerLock},
-    native,
+    native, node,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     queue::{Queue, Turn, WaitReason, shown_time, turn_in},
@@ -113,6 +113,8 @@ pub enum Change {
         /// What is to be remembered from before the server is entered.
         memory: BTreeMap<String, String>,
     },
+    /// Note who holds the Kubernetes Node that runs on it; nobody does.
+    NodeHeld(Option<String>),
     /// The server's own maintenance system says that it is not ours any more, and why: it is not touched again.
     NativeLost(String),
 }
@@ -166,12 +168,16 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
         return Decision::Change(Change::Withdraw);
     }
     // A place alone is ours to give: with the server's own system it is asked for when somebody drives it.
+    let turn = turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now);
+    if let Some(decision) = node::ask(at, record, &turn).filter(|_| !only_place) {
+        return decision;
+    }
     if let Some(native) = record.native.as_ref().filter(|_| !only_place)
         && let Some(decision) = native::ask(at, record, native)
     {
         return decision;
     }
-    match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
+    match turn {
         // Only a place was asked for, and it has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
@@ -183,7 +189,9 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
         }
         Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
-        Turn::Wait { reason, wake } => waiting(&reason, wake),
+        Turn::Wait { reason, wake } => {
+            waiting(&reason, [wake, node::look_again(record, at.now)].into_iter().flatten().min())
+        }
     }
 }
 
@@ -337,7 +345,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     if at.intent.timed_out {
         return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
     }
-    if step != Step::LeaveNative
+    if !matches!(step, Step::LeaveNative | Step::ReturnNode)
         && let Some(decision) = native::check(at, record)
     {
         return decision;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     approval::{self, Consent, Missing, consent},
     lock::ServerLock,
+    node,
     state::{Maintenance, Phase},
     window::{Start, WindowSpec},
 };
@@ -18,6 +19,8 @@ pub enum Hindrance {
     Approval(Box<Missing>),
     /// The server's own maintenance system has not granted it; what it waits for, when that is known.
     Native(Option<String>),
+    /// Somebody holds the Kubernetes Node that runs on it; the Node, and who.
+    Node(String, String),
     /// Its window is closed, or too little of it is left.
     Window {
         /// When it may start, on its wall clock and in UTC; `None`: never.
@@ -34,6 +37,7 @@ impl Hindrance {
         match self {
             Self::Approval(missing) => missing.brief(),
             Self::Native(said) => said.clone().unwrap_or_else(|| "the server's own maintenance system".to_owned()),
+            Self::Node(node, by) => format!("Node {node}, held by {by}"),
             Self::Window { opens: Some((shown, _)), .. } => format!("window, opens {shown}"),
             Self::Window { opens: None, .. } => "window, never opens again".to_owned(),
         }
@@ -46,6 +50,7 @@ impl fmt::Display for Hindrance {
             Self::Approval(missing) => missing.fmt(f),
             Self::Native(Some(said)) => write!(f, "waiting for {said}"),
             Self::Native(None) => write!(f, "waiting for the server's own maintenance system"),
+            Self::Node(node, by) => write!(f, "waiting for its Node {node}, which is held by {by}"),
             Self::Window { opens: Some((shown, _)), closing } => {
                 let why = if *closing { ": too little of this opening is left" } else { "" };
                 write!(f, "waiting for its window, opens {shown}{why}")
@@ -70,6 +75,9 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
     }
     if let Consent::Missing(missing) = consent(lock, record, now) {
         found.push(Hindrance::Approval(missing));
+    }
+    if let Some((wish, by)) = node::wanted(record).zip(record.node.held_by.clone()) {
+        found.push(Hindrance::Node(wish.lease.node.clone(), by));
     }
     if let Some(native) = record.native.as_ref().filter(|native| !native.granted) {
         found.push(Hindrance::Native(native.said.clone()));

@@ -11,6 +11,7 @@ pub mod invariants;
 pub mod lock;
 pub mod machine;
 pub mod native;
+pub mod node;
 pub mod operate;
 pub mod ownership;
 pub mod power;

@@ -82,6 +82,8 @@ pub enum Need {
     Completion,
     /// Where our request to the server's own maintenance system stands.
     Native,
+    /// Whose the Lease of its Kubernetes Node is.
+    Node,
 }
 
 /// `at + duration`, or the end of time.

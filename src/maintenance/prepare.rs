@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::{
     machine::{BootOverride, Capabilities, MachineView, MediaSlot},
     native::{self, Native, NativeView, Order},
+    node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     spec::{BootMethod, BootSpec, Spec},
@@ -30,12 +31,18 @@ pub struct Facts {
     pub completion: Option<Result<(), String>>,
     /// The server's own maintenance system.
     pub native: Option<NativeView>,
+    /// The Lease of its Kubernetes Node.
+    pub node: Option<NodeView>,
 }
 
 /// The steps that a wish needs, in order.
 #[must_use]
 pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
-    let mut steps = vec![Step::RecordPriorState];
+    let mut steps = Vec::new();
+    if spec.parent.is_none() && spec.node.as_ref().is_some_and(|node| node.take) {
+        steps.push(Step::TakeNode);
+    }
+    steps.push(Step::RecordPriorState);
     let system = native.map(|native| &native.system);
     let prepared_there = system.is_some_and(|system| system.boots);
     let entered = system.is_some_and(|system| system.enters && system.order == Order::Ours) && spec.parent.is_none();
@@ -79,6 +86,7 @@ pub fn judge(
 ) -> Verdict {
     let attempts = &progress.attempts;
     match step {
+        Step::TakeNode => node::take(progress, facts, limits, now),
         Step::RecordPriorState => match &record.prior {
             Some(_) => Verdict::Done,
             None => Verdict::Act(Action::Record),

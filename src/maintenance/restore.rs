@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
-    native,
+    native, node,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     prepare::Facts,
     spec::Kind,
@@ -22,6 +22,9 @@ pub fn steps(record: &Maintenance) -> Vec<Step> {
     // Last: a claimed server that is handed back switched off would boot from the network.
     if native::must_leave(record) {
         steps.push(Step::LeaveNative);
+    }
+    if record.node.taken.is_some() {
+        steps.push(Step::ReturnNode);
     }
     steps
 }
@@ -63,6 +66,9 @@ pub fn judge(
 ) -> Verdict {
     if step == Step::LeaveNative {
         return native::leave(progress, facts, limits, now);
+    }
+    if step == Step::ReturnNode {
+        return node::give_back(progress, facts, limits, now);
     }
     let Some(prior) = &record.prior else {
         return Verdict::Done;

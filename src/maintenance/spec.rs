@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ids::Uid,
     machine::{BootMode, Ignition, PowerTarget, shown_url},
+    node::NodeWish,
     operate::OperationSpec,
     window::WindowSpec,
 };
@@ -181,6 +182,9 @@ pub struct Spec {
     /// The provider's `always_perform_maintenance`: nobody is asked, whatever the policy.
     #[serde(default)]
     pub always_perform: bool,
+    /// The Kubernetes Node that runs on the server, as the provider's `node_leases` names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeWish>,
     /// Why, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
@@ -219,6 +223,7 @@ impl Spec {
             require_claim: false,
             escalate_after: None,
             always_perform: false,
+            node: None,
             reason: None,
             ticket: None,
             priority: 0,
@@ -242,6 +247,8 @@ impl Spec {
         essence.hold_place_for = Duration::ZERO;
         // The parent's incarnation is part of where a record lives, not of what is asked.
         essence.parent = None;
+        // Whose Lease is looked at first says where it runs, not what happens to it.
+        essence.node = None;
         let text = serde_json::to_vec(&essence).unwrap_or_default();
         let digest = Sha256::digest(&text);
         digest[..16].iter().fold(String::new(), |mut text, byte| {

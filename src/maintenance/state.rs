@@ -9,6 +9,7 @@ use super::{
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     machine::{BootOverride, MediaSlot, PowerState},
     native::Native,
+    node::NodeRecord,
     operate::Outcome,
     spec::Spec,
     step::{Attempt, Step},
@@ -191,6 +192,9 @@ pub struct Maintenance {
     /// What is known of our request to the server's own maintenance system, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<Native>,
+    /// What is known of the Lease of the Kubernetes Node that runs on it.
+    #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
+    pub node: NodeRecord,
     /// Digest of `spec` as it was asked.
     pub digest: String,
     /// Its number in the queue; smaller came first.

@@ -14,6 +14,8 @@ use super::machine::{BootOverride, ResetType};
 /// One step. Preparing uses those up to [`Step::Operate`], releasing the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
+    /// Hold the Lease of the Kubernetes Node that runs on the server.
+    TakeNode,
     /// Read and store how the server is.
     RecordPriorState,
     /// The image is reachable and is the one that was meant.
@@ -46,11 +48,14 @@ pub enum Step {
     Verify,
     /// Give the server back to its own maintenance system.
     LeaveNative,
+    /// Give the Lease of its Kubernetes Node back.
+    ReturnNode,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::TakeNode => "taking the Lease of its Node",
             Self::RecordPriorState => "recording how it is",
             Self::CheckImage => "checking the image",
             Self::EnterNative => "taking it out of service in its own system",
@@ -67,6 +72,7 @@ impl fmt::Display for Step {
             Self::RestorePower => "putting the power back",
             Self::Verify => "verifying that it is as before",
             Self::LeaveNative => "giving it back to its own system",
+            Self::ReturnNode => "giving back the Lease of its Node",
         })
     }
 }
@@ -107,6 +113,10 @@ pub enum Action {
     EnterNative,
     /// Take the request back.
     LeaveNative,
+    /// Take the Lease of its Kubernetes Node.
+    TakeNode,
+    /// Give that Lease back.
+    ReturnNode,
 }
 
 impl Action {
@@ -129,6 +139,8 @@ impl fmt::Display for Action {
             Self::Eject { .. } => write!(f, "eject the image"),
             Self::EnterNative => write!(f, "ask the server's own system for it"),
             Self::LeaveNative => write!(f, "take the request back from the server's own system"),
+            Self::TakeNode => write!(f, "take the Lease of its Node"),
+            Self::ReturnNode => write!(f, "give back the Lease of its Node"),
         }
     }
 }

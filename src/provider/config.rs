@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     metal_operator::{MetalOperatorModel, metal_operator_attributes},
+    node_leases::{NodeLeasesModel, node_leases_attributes},
     schema::{attributes, object, optional, schema, secret},
     values::{Text, Texts, bad, duration, given, not_empty, texts},
     window::{WindowModel, windows_attribute},
@@ -73,6 +74,7 @@ pub struct ProviderModel {
     image_ca_certificate_file: Text,
     redfish: Value<RedfishModel>,
     metal_operator: Value<MetalOperatorModel>,
+    node_leases: Value<NodeLeasesModel>,
     metal3: Value<LaterModel>,
     ironic: Value<LaterModel>,
     cluster_api: Value<LaterModel>,
@@ -137,7 +139,7 @@ pub(super) fn provider_schema() -> Schema {
                 "coordination_url",
                 optional(
                     String,
-                    "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix` or `sqlite:///path/to/file`; everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
+                    "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file`; everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
                 ),
             ),
             (
@@ -199,6 +201,13 @@ pub(super) fn provider_schema() -> Schema {
                     "Servers that IronCore's metal-operator manages in a Kubernetes cluster. What the cluster has is discovered; see the guide about metal-operator. Exactly one backend per provider configuration.",
                 ),
             ),
+            (
+                "node_leases",
+                optional(
+                    node_leases_attributes(),
+                    "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. They are those of the cluster of `coordination_url`, which has to be a `kubernetes://` one.",
+                ),
+            ),
             ("metal3", later("Metal3")),
             ("ironic", later("OpenStack Ironic")),
             ("cluster_api", later("Cluster API")),
@@ -233,8 +242,14 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(operator) => operator.has_unknown(),
         };
+        let node_leases = match &self.node_leases {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(leases) => leases.has_unknown(),
+        };
         redfish
             || metal_operator
+            || node_leases
             || windows
             || self.history_days.is_unknown()
             || self.always_perform_maintenance.is_unknown()
@@ -297,6 +312,10 @@ impl ProviderModel {
             Value::Value(operator) => Some(operator.check(diags)),
             _ => None,
         };
+        let node_leases = match &self.node_leases {
+            Value::Value(leases) => Some(leases.check(diags)),
+            _ => None,
+        };
         if !diags.errors.is_empty() {
             return None;
         }
@@ -313,6 +332,7 @@ impl ProviderModel {
             image_ca_certificate_file: given(&self.image_ca_certificate_file).map(str::to_owned),
             redfish,
             metal_operator,
+            node_leases,
         })
     }
 }

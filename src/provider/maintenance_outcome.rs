@@ -274,6 +274,15 @@ pub(super) async fn refresh(
             ),
         );
     }
+    if let Some(why) = &seen.node_lost {
+        warn(
+            "A hold has lost the Lease of its Node",
+            format!(
+                "{server}: {why}. The server is held all the same; whoever minds that Lease may work on the Node meanwhile. \
+                 Give the server back first, or see that nobody does."
+            ),
+        );
+    }
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted

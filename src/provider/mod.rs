@@ -20,6 +20,7 @@ mod function_window;
 mod maintenance_model;
 mod maintenance_outcome;
 mod metal_operator;
+mod node_leases;
 mod operation_model;
 mod private;
 mod prospect;

@@ -214,5 +214,6 @@ async fn effects(
         Ok(more) => lines.extend(more),
         Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
     }
+    lines.extend(engine.node_outlook(spec).await);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
 }

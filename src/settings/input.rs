@@ -44,6 +44,19 @@ pub struct Input {
     pub redfish: Option<RedfishInput>,
     /// Servers that metal-operator manages.
     pub metal_operator: Option<MetalOperatorInput>,
+    /// The Kubernetes Nodes that run on the servers.
+    pub node_leases: Option<NodeLeasesInput>,
+}
+
+/// Which Kubernetes Nodes run on which servers, as it was written.
+#[derive(Clone, Debug, Default)]
+pub struct NodeLeasesInput {
+    /// The Node of a server, by the server's name.
+    pub nodes: BTreeMap<String, String>,
+    /// Whether a maintenance takes the Lease, and does not only wait until nobody else has it.
+    pub take: bool,
+    /// The namespace of the Leases.
+    pub namespace: Option<String>,
 }
 
 /// The metal-operator backend, as it was written.

@@ -13,14 +13,15 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     backend::{Backend, metal_operator::MetalOperatorBackend, redfish::RedfishBackend},
     clock::{Clock, SystemClock},
-    engine::{Engine, Parts, Tuning},
-    maintenance::power::Limits,
+    engine::{Engine, Nodes, Parts, Tuning},
+    kubernetes::NODE_LEASES,
+    maintenance::{node::NodeLease, power::Limits},
     probe::{HttpProbe, ProbeSettings},
 };
 
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{Input, MetalOperatorInput, RedfishInput, ServerInput};
+pub use input::{Input, MetalOperatorInput, NodeLeasesInput, RedfishInput, ServerInput};
 pub use store::open_store;
 
 /// The owner of maintenances when none is given.
@@ -76,6 +77,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     if let Some(detail) = store.reach_warning() {
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
+    let nodes = nodes(input.node_leases, &store.address())?;
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {
@@ -98,9 +100,26 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         owner: owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
         windows: input.windows,
         always_perform: input.always_perform_maintenance,
+        nodes,
         tuning,
     });
     Ok(Built { engine, warnings })
+}
+
+/// Which Nodes are minded. Their Leases lie in the store's cluster.
+fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsError> {
+    let Some(input) = input else { return Ok(Nodes::default()) };
+    if !store.starts_with("kubernetes://") {
+        let problem = format!(
+            "the Leases of Nodes lie in the cluster of the coordination store, and {store} is in none; use a \
+             coordination_url of the form kubernetes://namespace, or leave node_leases out"
+        );
+        return Err(SettingsError::Value { attribute: vec!["node_leases".to_owned()], problem });
+    }
+    let namespace = input.namespace.unwrap_or_else(|| NODE_LEASES.to_owned());
+    let lease = |node| NodeLease { namespace: namespace.clone(), node };
+    let leases = input.nodes.into_iter().map(|(server, node)| (server, lease(node))).collect();
+    Ok(Nodes { leases, take: input.take })
 }
 
 /// How servers are reached.

@@ -35,6 +35,7 @@ mod metal_server_boot_configuration;
 mod metal_server_claim;
 mod metal_server_maintenance;
 mod metal_server_operation;
+mod node_leases;
 mod queue;
 mod secrets;
 #[path = "../support/mod.rs"]

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     backend::redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust},
     clock::{Clock, SystemClock},
-    engine::{Control, Driven, Engine, EngineError, Parts, Tuning, Wish},
+    engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, Uid},
@@ -205,6 +205,7 @@ impl Worker {
             owner: self.run.clone(),
             windows: BTreeMap::new(),
             always_perform: false,
+            nodes: Nodes::default(),
             tuning: self.tuning(),
         }))
     }

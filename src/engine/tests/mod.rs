@@ -332,6 +332,7 @@ impl World {
             owner: "tests".into(),
             windows: std::collections::BTreeMap::new(),
             always_perform: false,
+            nodes: super::Nodes::default(),
             tuning: Tuning::default(),
         })
     }

@@ -12,6 +12,7 @@ mod journal;
 mod link;
 mod lock;
 mod names;
+mod nodes;
 mod objects;
 mod prune;
 mod url;
@@ -53,6 +54,7 @@ use crate::{
     maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::{AuditEvent, Leases, ServerLock},
+        node::{NodeLease, NodeVerb, NodeView},
         state::Maintenance,
     },
 };
@@ -392,6 +394,10 @@ impl Store for KubernetesStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
+    }
+
+    async fn node(&self, lease: &NodeLease, verb: NodeVerb, us: &str) -> Result<NodeView, StoreError> {
+        self.link.patience.repeat(|| nodes::node(&self.link, lease, verb, us)).await
     }
 
     async fn close(&self) {

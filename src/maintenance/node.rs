@@ -1,0 +1,135 @@
+//! The Kubernetes Node that runs on a server, and the Lease that the operators of medik8s share for it: words that rules and
+//! stores share, and the rules about it.
+//!
+//! Whoever drains, remediates or updates such a Node holds its Lease. It is looked at when it is our turn, and again and
+//! again while somebody else holds it: then nobody behind us waits for that. When asked, it is taken as the first step under
+//! our slot and given back as the last one.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    decide::{Change, Decision, Situation},
+    power::{Limits, Need, Verdict, pursue},
+    prepare::Facts,
+    queue::Turn,
+    state::{Maintenance, Progress},
+    step::Action,
+};
+
+/// How often a Lease of somebody else is looked at. Whoever holds one renews it, so that being told of every change would
+/// be told of many.
+const PAUSE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The Lease of a Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLease {
+    /// The namespace of the Leases, usually `medik8s-leases`.
+    pub namespace: String,
+    /// The Node's name.
+    pub node: String,
+}
+
+/// What is asked about the Node of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeWish {
+    /// Which Lease. It is honoured.
+    pub lease: NodeLease,
+    /// Whether it is also taken, for as long as the server is held.
+    pub take: bool,
+}
+
+/// What a record knows of the Lease of its Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Who was seen to hold it, while that keeps this from starting.
+    pub held_by: Option<String>,
+    /// The one that may be ours: recorded before it is taken.
+    pub taken: Option<NodeLease>,
+}
+
+impl NodeRecord {
+    /// Whether there is nothing to know.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whose the Lease of a Node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeView {
+    /// Nobody's, or its time is over.
+    Free,
+    /// This maintenance's.
+    Ours,
+    /// Somebody else's; who, in words.
+    Held(String),
+}
+
+/// What is to be done with a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeVerb {
+    /// Look whose it is.
+    Look,
+    /// Take it, unless somebody else has it.
+    Take,
+    /// Give it back, if it is ours.
+    Return,
+}
+
+/// The name under which a maintenance holds a Lease: its own, so that a person finds it, and its incarnation.
+#[must_use]
+pub fn identity(record: &Maintenance) -> String {
+    format!("metal/{}/{}", record.id, record.uid)
+}
+
+/// The Lease that a record waits for or takes; `None`: it has none, or acts under a hold that has looked at it.
+#[must_use]
+pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
+    record.spec.node.as_ref().filter(|_| record.spec.parent.is_none())
+}
+
+/// What a waiter has to do about its Node before it may start; `None`: nothing.
+#[must_use]
+pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
+    wanted(record)?;
+    // Who waits for something else anyway does not look, unless it is about to ask the server's own system.
+    let asks_next = record.native.as_ref().is_some_and(|native| !native.asked);
+    if record.node.held_by.is_none() && *turn != Turn::Yours && !asks_next {
+        return None;
+    }
+    let held_by = match &at.facts.node {
+        None => return Some(Decision::Look(Need::Node)),
+        Some(NodeView::Held(by)) => Some(by.clone()),
+        Some(NodeView::Free | NodeView::Ours) => None,
+    };
+    (record.node.held_by != held_by).then_some(Decision::Change(Change::NodeHeld(held_by)))
+}
+
+/// When a waiter looks at its Node again.
+pub(super) fn look_again(record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
+    record.node.held_by.as_ref().and_then(|_| now.checked_add(PAUSE).ok())
+}
+
+/// Taking it: the first step under our slot.
+#[must_use]
+pub(super) fn take(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+    match &facts.node {
+        None => Verdict::Look(Need::Node),
+        Some(NodeView::Ours) => Verdict::Done,
+        Some(NodeView::Free) => pursue(Action::TakeNode, &progress.attempts, limits.settle, limits, now),
+        // Somebody was faster. Nothing has been done to the server yet.
+        Some(NodeView::Held(by)) => Verdict::Wait { why: format!("its Node is held by {by}"), until: None },
+    }
+}
+
+/// Giving it back: the last step of all.
+#[must_use]
+pub(super) fn give_back(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+    match &facts.node {
+        None => Verdict::Look(Need::Node),
+        Some(NodeView::Ours) => pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now),
+        Some(NodeView::Free | NodeView::Held(_)) => Verdict::Done,
+    }
+}
