@@ -314,8 +314,8 @@ pub async fn hold(store: &dyn Store, key: &LockKey, request: &Request) -> (Uid, 
 
 /// What did not happen until now does not happen.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let Ok(done) = tokio::time::timeout(Duration::from_secs(20), future).await else {
-        panic!("{what} did not happen within 20 s");
+    let Ok(done) = tokio::time::timeout(Duration::from_mins(1), future).await else {
+        panic!("{what} did not happen within a minute");
     };
     done
 }
