@@ -2,11 +2,15 @@
 use std::{fs, path::Path};
 
 use bmc_simulator::Simulator;
+use futures_util::{StreamExt as _, stream};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tonic::transport::Channel;
 
-use crate::host::{Host, ProviderClient, Start, errors, json as plain, tfplugin6 as wire, value, warnings};
+use crate::{
+    host::{Host, ProviderClient, Start, errors, json as plain, tfplugin6 as wire, value, warnings},
+    plain_client::AT_ONCE,
+};
 
 const TYPE: &str = "metal_server_maintenance";
 const OPERATION: &str = "metal_server_operation";
@@ -139,6 +143,16 @@ impl Provider {
         let answer = self.client().read_resource(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
         (Held { state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
+    }
+
+    /// Refreshes servers that are held, as many at once as a plain client would.
+    pub async fn refresh_all(&self, held: &[Held]) {
+        let reads = stream::iter(held).map(async |held| {
+            let (after, warnings) = self.read(held).await;
+            assert_eq!(warnings, [""; 0]);
+            assert_eq!(after.attribute("state"), "InMaintenance");
+        });
+        reads.buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
     /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that only the wire remains.

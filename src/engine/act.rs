@@ -17,7 +17,12 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, drive::Drive, native::Asked, node::note_taken};
+use super::{
+    Control, EngineError,
+    drive::Drive,
+    native::{Asked, is_ours},
+    node::note_taken,
+};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -55,11 +60,11 @@ impl Drive<'_> {
                 self.say(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 if self.engine.parts.clock.monotonic() >= deadline {
-                    self.give_up(&error).await?;
+                    self.give_up(error, deadline, control).await?;
                 }
                 Ok(())
             }
-            Some(Err(error)) => self.give_up(&error).await,
+            Some(Err(error)) => self.give_up(error, deadline, control).await,
         }
     }
 
@@ -105,16 +110,17 @@ impl Drive<'_> {
         Ok(Ok(()))
     }
 
-    /// The machine cannot be read: preparing fails and is undone, giving back is stuck until the next destroy.
-    pub(super) async fn give_up(&mut self, error: &BackendError) -> Result<(), EngineError> {
+    /// The machine cannot be read: preparing fails and is undone, giving back is stuck until the next destroy, and who waits
+    /// for nothing that time would mend leaves the queue. What is held stays held.
+    async fn give_up(&mut self, error: BackendError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
         let cause = error.to_string();
         let (uid, generation) = (&self.uid, self.generation);
-        let mut held_only = false;
+        let (mut held_only, mut waits) = (false, false);
         let result = self
             .engine
             .store()
-            .transact(&self.key, &mut |lock, _, now| {
-                held_only = false;
+            .transact(&self.key, &mut |lock, leases, now| {
+                (held_only, waits) = (false, false);
                 let Some(record) = lock.get(uid).cloned() else { return Err(Refusal::Gone) };
                 match record.phase {
                     Phase::Preparing(ref progress) => {
@@ -131,16 +137,18 @@ impl Drive<'_> {
                     }),
                     _ => {
                         held_only = true;
+                        waits = matches!(record.phase, Phase::Pending) && is_ours(&record, generation, leases, now);
                         Ok(())
                     }
                 }
             })
             .await;
         match result {
-            Ok(()) if held_only => Err(error.clone().into()),
+            Ok(()) if waits && !error.is_transient() => Err(self.leave_queue(error, deadline, control).await),
+            Ok(()) if held_only => Err(error.into()),
             Ok(()) => {
                 let stuck = matches!(self.phase().await?, Some(Phase::Releasing { stuck: Some(_), .. }));
-                if stuck { Err(error.clone().into()) } else { Ok(()) }
+                if stuck { Err(error.into()) } else { Ok(()) }
             }
             Err(StoreError::Refused(_)) => Ok(()),
             Err(error) => Err(error.into()),
@@ -162,7 +170,7 @@ impl Drive<'_> {
         if action == Action::Record {
             return self.record_prior(deadline, control).await;
         }
-        if matches!(self.last.as_ref().map(|record| &record.phase), Some(Phase::Pending)) {
+        if self.waits() {
             return self.ask_native(action, deadline, control).await;
         }
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
@@ -244,7 +252,7 @@ impl Drive<'_> {
         }
     }
 
-    pub(super) async fn note(&self, reply: Reply) -> Result<(), EngineError> {
+    async fn note(&self, reply: Reply) -> Result<(), EngineError> {
         let (uid, generation): (_, Generation) = (&self.uid, self.generation);
         let result = self
             .engine
@@ -295,12 +303,12 @@ impl Drive<'_> {
                 self.say(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 return if self.engine.parts.clock.monotonic() >= deadline {
-                    self.give_up(&error).await
+                    self.give_up(error, deadline, control).await
                 } else {
                     Ok(())
                 };
             }
-            Err(error) => return self.give_up(&error).await,
+            Err(error) => return self.give_up(error, deadline, control).await,
         };
         let (uid, generation) = (&self.uid, self.generation);
         let result = self

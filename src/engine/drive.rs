@@ -19,7 +19,7 @@ use crate::{
     store::{Found, LockView, StoreError},
 };
 
-use super::{Control, Engine, EngineError};
+use super::{Control, Engine, EngineError, native::Talk};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
@@ -41,15 +41,15 @@ pub(super) struct Drive<'a> {
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     changes: watch::Receiver<u64>,
-    pub(super) last: Option<Maintenance>,
+    last: Option<Maintenance>,
     /// The hold under which the record acts: itself, or the one that it names.
-    pub(super) holder: Option<Maintenance>,
-    /// On our own clock: requests that nobody drives are looked for again after this.
-    pub(super) tidied: Option<Duration>,
+    holder: Option<Maintenance>,
+    /// What this drive said to the server's own maintenance system.
+    pub(super) talk: Talk,
     said: Option<(String, Duration)>,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     reclaim_after: Duration,
-    pub(super) looks: u32,
+    looks: u32,
 }
 
 /// How long a stop waits for the store.
@@ -71,11 +71,31 @@ impl<'a> Drive<'a> {
             changes: engine.store().changes(key),
             last: None,
             holder: None,
-            tidied: None,
+            talk: Talk::default(),
             said: None,
             reclaim_after: Duration::ZERO,
             looks: 0,
         }
+    }
+
+    /// The record, as it was seen last.
+    pub(super) fn record(&self) -> Option<&Maintenance> {
+        self.last.as_ref()
+    }
+
+    /// The hold under which the record acts, as it was seen last.
+    pub(super) fn holder(&self) -> Option<&Maintenance> {
+        self.holder.as_ref()
+    }
+
+    /// Whether the record is still in the queue.
+    pub(super) fn waits(&self) -> bool {
+        self.record().is_some_and(|record| matches!(record.phase, Phase::Pending))
+    }
+
+    /// Whether nothing was waited for since the last change.
+    pub(super) fn looks_first(&self) -> bool {
+        self.looks == 0
     }
 
     /// Whether the record was being given back when this drive took it over.

@@ -2,15 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use crate::{
     backend::{BackendError, Machine, NativeMaintenance},
     clock::{never_beyond, within},
     maintenance::{
-        ids::Uid,
+        ids::{Generation, Uid},
         lock::{Leases, ServerLock},
         native::{Asks, NativeWish, Standing, System},
         spec::{Kind, Policy, Spec},
-        state::{Maintenance, Phase},
+        state::Maintenance,
         step::Action,
     },
     store::{Found, StoreError},
@@ -23,6 +25,18 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// How often requests are looked for that nobody drives.
 const TIDY: Duration = Duration::from_mins(1);
+
+/// How long a request may take to be gone where what failed is told afterwards.
+const TAKE_BACK: Duration = Duration::from_secs(30);
+
+/// What a drive said to a server's own maintenance system.
+#[derive(Debug, Default)]
+pub(super) struct Talk {
+    /// It noted that a request may be there.
+    asked: bool,
+    /// On our own clock: requests that nobody drives are looked for again a while after this.
+    tidied: Option<Duration>,
+}
 
 /// A machine with a maintenance system of its own, and what is said to that about a hold.
 pub(super) type Asked = (Arc<dyn Machine>, NativeWish);
@@ -63,6 +77,11 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
         enters: spec.kind == Kind::Maintenance,
         memory: std::collections::BTreeMap::new(),
     }
+}
+
+/// Whether a record is driven under this generation by a process that is alive.
+pub(super) fn is_ours(record: &Maintenance, generation: Generation, leases: &Leases, now: Timestamp) -> bool {
+    record.attachment.as_ref().is_some_and(|it| it.generation == generation && leases.alive(it, now))
 }
 
 impl Engine {
@@ -109,20 +128,19 @@ impl Engine {
 impl Drive<'_> {
     /// The machine and what is said about the hold, where the server has a maintenance system of its own.
     pub(super) fn native(&self) -> Result<Option<Asked>, EngineError> {
-        let Some(holder) = self.holder.as_ref().filter(|holder| holder.native.is_some()) else { return Ok(None) };
+        let Some(holder) = self.holder().filter(|holder| holder.native.is_some()) else { return Ok(None) };
         Ok(Some((self.engine.machine(&self.server)?, wish_of(holder, self.engine.store().id()))))
     }
 
     pub(super) fn asked_natively(&self) -> bool {
-        self.last.as_ref().and_then(|record| record.native.as_ref()).is_some_and(|native| native.asked)
+        self.talk.asked || self.record().and_then(|record| record.native.as_ref()).is_some_and(|native| native.asked)
     }
 
     pub(super) async fn look_native(&mut self, fresh: bool) -> Result<Result<(), BackendError>, EngineError> {
         let Some((machine, wish)) = self.native()? else { return Ok(Ok(())) };
         let Some(native) = machine.native() else { return Ok(Ok(())) };
         // A waiter is told of changes; whoever is about to act has to know.
-        let waits = matches!(self.last.as_ref().map(|record| &record.phase), Some(Phase::Pending));
-        let looked = native.look(&wish, fresh || !waits || self.looks == 0).await;
+        let looked = native.look(&wish, fresh || !self.waits() || self.looks_first()).await;
         Ok(looked.map(|view| self.facts.native = Some(view)))
     }
 
@@ -144,8 +162,7 @@ impl Drive<'_> {
             .engine
             .store()
             .transact(&self.key, &mut |lock, leases, now| {
-                let attachment = lock.get(uid).and_then(|record| record.attachment.clone());
-                ours = attachment.is_some_and(|it| it.generation == generation && leases.alive(&it, now));
+                ours = lock.get(uid).is_some_and(|record| is_ours(record, generation, leases, now));
                 if !ours {
                     return Ok(());
                 }
@@ -157,7 +174,7 @@ impl Drive<'_> {
             })
             .await;
         match result {
-            Ok(()) if ours => {}
+            Ok(()) if ours => self.talk.asked = true,
             // The next round finds out who has it now.
             Ok(()) | Err(StoreError::Refused(_)) => return Ok(()),
             Err(error) => return self.outlast(error, deadline, control).await,
@@ -179,12 +196,28 @@ impl Drive<'_> {
                 self.wait(true, None, deadline, control).await;
                 Ok(())
             }
-            Some(Err(error)) => {
-                // Nothing that waiting would mend: it leaves the queue, and the error tells why.
-                self.withdraw().await;
-                Err(error.into())
+            Some(Err(error)) => Err(self.leave_queue(error, deadline, control).await),
+        }
+    }
+
+    /// Nothing that waiting would mend: the request is taken back, the record leaves the queue, and the error tells why.
+    pub(super) async fn leave_queue(
+        &mut self,
+        error: BackendError,
+        deadline: Duration,
+        control: &Control,
+    ) -> EngineError {
+        let soon = self.engine.parts.clock.monotonic() + TAKE_BACK;
+        match self.withdraw_native(deadline.min(soon), control).await {
+            Ok(true) => {}
+            // Whoever waits next for the server looks for such requests too.
+            Ok(false) => tracing::warn!("the request to the server's own maintenance system may still be there"),
+            Err(error) => {
+                tracing::warn!(%error, "the request to the server's own maintenance system was not taken back");
             }
         }
+        self.withdraw().await;
+        error.into()
     }
 
     async fn withdraw(&self) {
@@ -203,8 +236,8 @@ impl Drive<'_> {
         }
         let Some((machine, wish)) = self.native()? else { return Ok(true) };
         let Some(native) = machine.native() else { return Ok(true) };
-        // Who leaves waits for no owner any more.
-        let wish = NativeWish { asks: Asks::Nobody, ..wish };
+        // Who leaves waits for no owner any more. What was noted since the record was seen counts too.
+        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish };
         let limit = if control.stop.is_cancelled() {
             STOP_GRACE
         } else {
@@ -220,7 +253,17 @@ impl Drive<'_> {
     async fn until_gone(&self, native: &dyn NativeMaintenance, wish: &NativeWish) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.engine.parts.clock);
         loop {
-            match native.look(wish, true).await?.standing {
+            let seen = match native.look(wish, true).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    // What may not be looked at may be taken back all the same; that it is gone is then not known.
+                    if !error.is_transient() {
+                        native.leave(wish).await?;
+                    }
+                    return Err(error);
+                }
+            };
+            match seen.standing {
                 // What is on its way back needs nobody.
                 Standing::Absent | Standing::Refused(_) => return Ok(()),
                 Standing::Returning(_) => {}
@@ -243,10 +286,10 @@ impl Drive<'_> {
     /// time. Whoever waits for the same server does it, because such a request may be the one it waits for.
     pub(super) async fn tidy_native(&mut self) {
         let now = self.engine.parts.clock.monotonic();
-        if !self.asked_natively() || self.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
+        if !self.asked_natively() || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
             return;
         }
-        self.tidied = Some(now);
+        self.talk.tidied = Some(now);
         let mut drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
             lock.drop_absent(leases, now);
             Ok(())

@@ -116,6 +116,11 @@ impl Cluster {
             .unwrap_or_else(|| "the Kubernetes cluster".to_owned())
     }
 
+    /// What its pauses are measured with.
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
     async fn connected(&self) -> Result<&(Client, String), ClusterError> {
         let connect = async {
             let mut config = self.config().await.map_err(|cause| self.misconfigured(cause))?;

@@ -4,11 +4,14 @@
 
 mod cluster;
 mod error;
+mod follow;
+mod kind;
 mod mirror;
 mod node_lease;
 mod time;
 
 pub use cluster::{Cluster, ClusterSettings, Request};
 pub use error::{ClusterError, FieldProblem};
+pub use kind::About;
 pub use mirror::Mirror;
 pub use node_lease::{Holder, NAMESPACE as NODE_LEASES, NodeLeaseError, NodeLeases};

@@ -29,6 +29,7 @@ use crate::{
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
     talk::{approval, approve, claim, enqueue, of, said, timed, until},
+    watching::outlives,
 };
 
 /// A handle that uses the cluster's own clock, as everybody but a test of time does.
@@ -383,33 +384,7 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     let direct = open(&cluster.url(&prefix)).await;
     let through = open(&format!("etcd://{}/{prefix}", proxy.host())).await;
     let mut client = raw(&cluster.hosts()).await;
-    let mut changes = through.changes(&key("k"));
-    join(&*direct, &key("k"), &request("before", 1)).await.unwrap();
-    soon("the first change", changes.changed()).await.unwrap();
-    for round in 0..3 {
-        proxy.cut();
-        // More than one, so that the one after the last that was seen is compacted away.
-        let missed = format!("missed{round}");
-        for name in [format!("also{round}"), missed.clone()] {
-            enqueue(&*direct, &key("k"), &request(&name, 2)).await.unwrap();
-        }
-        let revision = client.get("nothing", None).await.unwrap().header().unwrap().revision();
-        client.compact(revision, None).await.unwrap();
-        proxy.mend();
-        // As a waiter does: looks, and looks again when it is woken.
-        loop {
-            changes.mark_unchanged();
-            let view = through.view(&key("k")).await.unwrap();
-            if view.lock.active.iter().any(|record| record.id == id(&missed)) {
-                break;
-            }
-            soon("the change that was missed", changes.changed()).await.unwrap();
-        }
-        // The watch itself is back: sooner than it would look by itself.
-        let mut fence = through.changes(&key("fence"));
-        enqueue(&*direct, &key("fence"), &request(&format!("fence{round}"), 3)).await.unwrap();
-        tokio::time::timeout(Duration::from_secs(8), fence.changed()).await.expect("the watch is back").unwrap();
-    }
+    outlives(&*direct, &*through, &proxy, &mut client, Duration::from_secs(8)).await;
     through.close().await;
 }
 

@@ -16,10 +16,14 @@ mod etcd_only;
 #[cfg(unix)]
 mod file;
 #[cfg(unix)]
+mod kubernetes_contents;
+#[cfg(unix)]
 #[path = "kubernetes.rs"]
 mod kubernetes_only;
 #[cfg(unix)]
 mod kubernetes_roles;
+#[cfg(unix)]
+mod kubernetes_way;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
@@ -29,6 +33,8 @@ mod records;
 #[path = "../support/mod.rs"]
 mod support;
 mod talk;
+#[cfg(unix)]
+mod watching;
 
 conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());

@@ -6,12 +6,15 @@
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::backend::BackendError;
+use crate::{
+    backend::BackendError,
+    maintenance::native::{Asks, NativeWish},
+};
 
 use super::{
     discovery::{Found, Words},
     fleet::Fleet,
-    objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, resource},
+    objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, reference, resource},
 };
 
 /// An owner's answer.
@@ -41,6 +44,12 @@ pub(super) async fn approval(fleet: &Fleet, found: &Found, claim: &str) -> Resul
         return Ok(Approval::Given);
     }
     Ok(Approval::Missing(format!("approval on ServerClaim {claim}: {}", command(found, claim))))
+}
+
+/// What is waited for where a server must have an owner and has none.
+pub(super) fn unclaimed(wish: &NativeWish, server: &DynamicObject) -> Option<String> {
+    let alone = wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
+    alone.then(|| "a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
 }
 
 /// Whether a claim still has what a maintenance writes on it.

@@ -5,6 +5,11 @@ use crate::{
     kubernetes::{ClusterError, FieldProblem},
 };
 
+/// Something else goes on with an object; later it may be possible.
+pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
+    BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+}
+
 /// A cluster's error as a machine's.
 pub(super) fn error(problem: ClusterError) -> BackendError {
     let message = problem.to_string();
@@ -18,9 +23,7 @@ pub(super) fn error(problem: ClusterError) -> BackendError {
             let message = if said.is_empty() { message } else { said.join("; ") };
             BackendError::Invalid { address, request, message, attribute }
         }
-        ClusterError::Conflict { address, request, message } => {
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
-        }
+        ClusterError::Conflict { address, request, message } => not_now(address, request, message),
         ClusterError::Busy { address, request, message, retry_after } => {
             BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
         }
@@ -33,7 +36,7 @@ pub(super) fn error(problem: ClusterError) -> BackendError {
         }
         ClusterError::AlreadyExists { address, request } => {
             let message = "it exists already".to_owned();
-            BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+            not_now(address, request, message)
         }
         ClusterError::NotFound { address, request } => {
             BackendError::Missing { address, what: format!("{request}: not found") }

@@ -8,7 +8,6 @@ use std::{
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
-    Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
 };
@@ -19,14 +18,14 @@ use tokio::sync::OnceCell;
 use crate::{
     backend::{BackendError, redfish::Trust},
     clock::Clock,
-    kubernetes::{Cluster, ClusterError, Mirror, Request},
+    kubernetes::{About, Cluster, ClusterError, Mirror},
 };
 
 use super::{
     MetalOperatorSettings,
     discovery::{Found, discover},
     errors::error,
-    objects::{MANAGER, METAL, name, namespace, resource},
+    objects::{MANAGER, METAL, name, namespace, no_server, resource},
 };
 
 /// Contents that the configuration gave to this process, by their SHA-256: they are never part of a record.
@@ -69,11 +68,6 @@ impl fmt::Debug for Fleet {
 
 /// Where a `ServerMaintenance` names its server.
 const SERVER: &str = "/spec/serverRef/name";
-
-/// A kind as a role names it.
-fn named(resource: &ApiResource) -> String {
-    if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
-}
 
 impl Fleet {
     pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
@@ -153,18 +147,15 @@ impl Fleet {
     }
 
     /// The same in one of the clusters.
-    async fn now_in(
+    pub(super) async fn now_in(
         &self,
         cluster: &Cluster,
         kind: &ApiResource,
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
-        let resource = named(kind);
-        let request = Request { verb: "get", resource: &resource, namespace, name: Some(name) };
-        let got = cluster.call(request, |client| {
-            let api = api(client, kind, namespace);
-            async move { api.get(name).await.map(Some).or_else(|error| absent(error, name)) }
+        let got = cluster.ask("get", About { kind, namespace, name: Some(name) }, |api| async move {
+            api.get(name).await.map(Some).or_else(|error| absent(error, name))
         });
         match got.await {
             // Not this object but its kind is not served, perhaps only at this moment: that says nothing about the object.
@@ -185,11 +176,8 @@ impl Fleet {
 
     /// All objects of a kind as they are now.
     pub(super) async fn list(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, BackendError> {
-        let resource = named(kind);
-        let request = Request { verb: "list", resource: &resource, namespace: None, name: None };
-        let listed = self.cluster.call(request, |client| {
-            let api = Api::<DynamicObject>::all_with(client, kind);
-            async move { api.list(&ListParams::default()).await }
+        let listed = self.cluster.ask("list", About { kind, namespace: None, name: None }, |all| async move {
+            all.list(&ListParams::default()).await
         });
         Ok(listed.await.map_err(error)?.items)
     }
@@ -199,14 +187,11 @@ impl Fleet {
         self.get(&self.servers, &resource(METAL, "Server"), None, name, fresh).await
     }
 
-    /// Something that belongs to a whole cluster, as it is now.
-    pub(super) async fn cluster_object(
-        &self,
-        cluster: &Cluster,
-        kind: &ApiResource,
-        name: &str,
-    ) -> Result<Option<DynamicObject>, BackendError> {
-        self.now_in(cluster, kind, None, name).await
+    /// A server that has to be there.
+    pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
+        self.server(name, fresh)
+            .await?
+            .ok_or_else(|| BackendError::Missing { address: self.cluster.address(), what: no_server(name) })
     }
 
     /// A claim by `namespace/name`.
@@ -253,17 +238,15 @@ impl Fleet {
         read: &DynamicObject,
         mut change: Value,
     ) -> Result<DynamicObject, BackendError> {
-        let resource = named(kind);
-        let (space, name) = (read.metadata.namespace.as_deref(), name(read));
+        let (namespace, name) = (read.metadata.namespace.as_deref(), name(read));
         if let Some(metadata) = change.as_object_mut().map(|it| it.entry("metadata").or_insert_with(|| json!({}))) {
             metadata["resourceVersion"] = json!(read.metadata.resource_version);
             metadata["uid"] = json!(read.metadata.uid);
         }
-        let request = Request { verb: "patch", resource: &resource, namespace: space, name: Some(name) };
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = cluster.call(request, |client| {
-            let (api, params, change) = (api(client, kind, space), params.clone(), Patch::Merge(change.clone()));
-            async move { api.patch(name, &params, &change).await }
+        let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let change = &Patch::Merge(change);
+        let patched = cluster.ask("patch", About { kind, namespace, name: Some(name) }, |api| async move {
+            api.patch(name, params, change).await
         });
         patched.await.map_err(error)
     }
@@ -277,13 +260,10 @@ impl Fleet {
         name: &str,
         wanted: &Value,
     ) -> Result<DynamicObject, BackendError> {
-        let resource = named(kind);
-        let request = Request { verb: "patch", resource: &resource, namespace: Some(namespace), name: Some(name) };
-        let params = PatchParams::apply(MANAGER).validation_strict();
-        let applied = self.cluster.call(request, |client| {
-            let (api, params) = (api(client, kind, Some(namespace)), params.clone());
-            async move { api.patch(name, &params, &Patch::Apply(wanted)).await }
-        });
+        let params = &PatchParams::apply(MANAGER).validation_strict();
+        let about = About { kind, namespace: Some(namespace), name: Some(name) };
+        let applied =
+            self.cluster.ask("patch", about, |api| async move { api.patch(name, params, &Patch::Apply(wanted)).await });
         applied.await.map_err(error)
     }
 
@@ -294,15 +274,12 @@ impl Fleet {
         read: &DynamicObject,
         unchanged: bool,
     ) -> Result<(), BackendError> {
-        let resource = named(kind);
-        let (space, name) = (Some(namespace(read)), name(read));
-        let request = Request { verb: "delete", resource: &resource, namespace: space, name: Some(name) };
+        let (namespace, name) = (Some(namespace(read)), name(read));
         let resource_version = read.metadata.resource_version.clone().filter(|_| unchanged);
         let only = Preconditions { uid: read.metadata.uid.clone(), resource_version };
-        let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-        let deleted = self.cluster.call(request, |client| {
-            let (api, params) = (api(client, kind, space), params.clone());
-            async move { api.delete(name, &params).await.map(|_| ()) }
+        let params = &DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        let deleted = self.cluster.ask("delete", About { kind, namespace, name: Some(name) }, |api| async move {
+            api.delete(name, params).await.map(drop)
         });
         match deleted.await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
@@ -353,13 +330,8 @@ impl Fleet {
 
     /// Whether a Secret is there. Its content is not asked for.
     async fn secret_exists(&self, space: &str, secret: &str) -> Result<bool, BackendError> {
-        let kind = resource("", "Secret");
-        let named = named(&kind);
-        let request = Request { verb: "get", resource: &named, namespace: Some(space), name: Some(secret) };
-        let got = self.cluster.call(request, |client| {
-            let api = api(client, &kind, Some(space));
-            async move { api.get_metadata_opt(secret).await }
-        });
+        let about = About { kind: &resource("", "Secret"), namespace: Some(space), name: Some(secret) };
+        let got = self.cluster.ask("get", about, |api| async move { api.get_metadata_opt(secret).await });
         Ok(got.await.map_err(error)?.is_some())
     }
 
@@ -369,7 +341,7 @@ impl Fleet {
             address: self.cluster.address(),
             what: format!("BMCSecret {secret} {what}"),
         };
-        let got = self.cluster_object(&self.cluster, &resource(METAL, "BMCSecret"), secret).await?;
+        let got = self.now(&resource(METAL, "BMCSecret"), None, secret).await?;
         let got = got.ok_or_else(|| missing("is not there"))?;
         // Its data is encoded as that of a Secret.
         let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
@@ -398,12 +370,5 @@ fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube:
             Ok(None)
         }
         error => Err(error),
-    }
-}
-
-fn api(client: kube::Client, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
-    match namespace {
-        Some(namespace) => Api::namespaced_with(client, namespace, kind),
-        None => Api::all_with(client, kind),
     }
 }

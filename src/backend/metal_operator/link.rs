@@ -70,7 +70,7 @@ async fn access(fleet: &Fleet, server: &DynamicObject, name: &str) -> Result<(St
     }
     let bmc_name = text(server, "/spec/bmcRef/name").ok_or_else(|| missing(format!("Server {name} names no BMC")))?;
     let kind = resource(METAL, "BMC");
-    let bmc = fleet.cluster_object(&fleet.cluster, &kind, bmc_name).await?;
+    let bmc = fleet.now(&kind, None, bmc_name).await?;
     let bmc = bmc.ok_or_else(|| missing(format!("BMC {bmc_name} of Server {name} is not there")))?;
     let address =
         text(&bmc, "/spec/hostname").or_else(|| text(&bmc, "/spec/access/ip")).or_else(|| text(&bmc, "/status/ip"));

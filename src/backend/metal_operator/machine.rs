@@ -26,7 +26,8 @@ use super::{
     link,
     objects::{OUR_BOOT, annotation, name, namespace, text},
     operation,
-    request::{Request, Template},
+    request::Request,
+    template::Template,
 };
 
 /// A Redfish machine and what keeps its session.
@@ -47,10 +48,7 @@ pub(super) struct OperatorMachine {
 
 impl OperatorMachine {
     pub(super) async fn server(&self, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
-        self.fleet.server(&self.name, fresh).await?.ok_or_else(|| BackendError::Missing {
-            address: self.fleet.cluster.address(),
-            what: format!("the cluster has no Server {:?}", self.name),
-        })
+        self.fleet.known(&self.name, fresh).await
     }
 
     async fn redfish(&self) -> Result<&Arc<dyn Machine>, BackendError> {
@@ -78,7 +76,7 @@ impl OperatorMachine {
         if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
     }
 
-    fn request<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
+    pub(super) fn request<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
         Request { fleet: &self.fleet, server: &self.name, wish }
     }
 

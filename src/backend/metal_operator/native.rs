@@ -15,17 +15,12 @@ use super::{
     machine::OperatorMachine,
     objects::{OUR_ID, OUR_STORE, OUR_UID, annotation, full_name, reference, text, whose},
     park::Parking,
-    request::Request,
     withdrawal::take_back,
 };
 
 impl OperatorMachine {
     fn parking<'a>(&'a self, wish: &'a NativeWish) -> Parking<'a> {
         Parking { fleet: &self.fleet, server: &self.name, wish }
-    }
-
-    fn asking<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
-        Request { fleet: &self.fleet, server: &self.name, wish }
     }
 
     fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
@@ -64,20 +59,20 @@ impl NativeMaintenance for OperatorMachine {
 
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
         let parks = self.fleet.found().await?.way == Way::Park;
-        if parks || !wish.enters { self.parking(wish).look(fresh).await } else { self.asking(wish).look(fresh).await }
+        if parks || !wish.enters { self.parking(wish).look(fresh).await } else { self.request(wish).look(fresh).await }
     }
 
     async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).enter().await,
-            Way::Legacy | Way::Maintenance => self.asking(wish).enter().await,
+            Way::Legacy | Way::Maintenance => self.request(wish).enter().await,
         }
     }
 
     async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).leave().await,
-            Way::Legacy | Way::Maintenance => self.asking(wish).leave().await,
+            Way::Legacy | Way::Maintenance => self.request(wish).leave().await,
         }
     }
 
@@ -138,12 +133,7 @@ impl NativeMaintenance for OperatorMachine {
         if found.way == Way::Park {
             lines.push("Parking shuts the server down first, whatever server_power says.".to_owned());
         }
-        let Some(server) = self.fleet.server(&self.name, false).await? else {
-            return Err(BackendError::Missing {
-                address: self.fleet.cluster.address(),
-                what: format!("the cluster has no Server {:?}", self.name),
-            });
-        };
+        let server = self.server(false).await?;
         let state = text(&server, "/status/state").unwrap_or("unknown");
         lines.push(match reference(&server, "/spec/serverClaimRef") {
             None => format!("Server: {state}, claimed by nobody."),

@@ -59,6 +59,11 @@ pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     }
 }
 
+/// What is said where a server is not there.
+pub(super) fn no_server(name: &str) -> String {
+    format!("the cluster has no Server {name:?}")
+}
+
 /// A text somewhere in an object.
 pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> Option<&'a str> {
     object.data.pointer(pointer)?.as_str().filter(|text| !text.is_empty())

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
 
 use super::{
+    errors::not_now,
     fleet::Fleet,
     objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
@@ -61,22 +62,10 @@ pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(
             what: format!("metal-operator has no operation for {reset}"),
         });
     };
-    let rejected = |message: String| BackendError::Rejected {
-        address: fleet.cluster.address(),
-        request: format!("operation {value} of Server {name}"),
-        status: 409,
-        message,
-        retry_after: None,
-        transient: true,
-    };
-    let Some(server) = fleet.server(name, true).await? else {
-        return Err(BackendError::Missing {
-            address: fleet.cluster.address(),
-            what: format!("the cluster has no Server {name:?}"),
-        });
-    };
+    let request = || format!("operation {value} of Server {name}");
+    let server = fleet.known(name, true).await?;
     if let Some(other) = annotation(&server, OPERATION) {
-        return Err(rejected(format!("the operation {other:?} is asked for and not taken yet")));
+        return Err(busy(fleet, request(), other));
     }
     let kind = resource(METAL, "Server");
     fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: value } } })).await?;
@@ -88,7 +77,14 @@ pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(
         return Ok(());
     }
     fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: null } } })).await?;
-    Err(rejected(format!("metal-operator did not take it within {}s; it was taken back", PATIENCE.as_secs())))
+    let why = format!("metal-operator did not take it within {}s; it was taken back", PATIENCE.as_secs());
+    Err(not_now(fleet.cluster.address(), request(), why))
+}
+
+/// The one key is in use.
+pub(super) fn busy(fleet: &Fleet, request: String, operation: &str) -> BackendError {
+    let why = format!("the operation {operation:?} is asked for and not taken yet");
+    not_now(fleet.cluster.address(), request, why)
 }
 
 async fn until_taken(fleet: &Fleet, name: &str, value: &str) -> Result<(), BackendError> {

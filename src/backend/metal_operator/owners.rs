@@ -16,11 +16,11 @@ use super::{
     MetalOperatorBackend,
     claims::is_approved,
     discovery::Found,
-    errors::error,
+    errors::{error, not_now},
     fleet::Fleet,
     objects::{
         MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
-        full_name, label, name, reference, resource, text, whose,
+        full_name, label, name, no_server, reference, resource, text, whose,
     },
     park::{is_parked, parker},
     word,
@@ -95,7 +95,7 @@ impl NativeOwnership for MetalOperatorBackend {
     }
 
     async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError> {
-        let object = self.fleet.server(server, fresh).await?.ok_or_else(|| self.no_server(server))?;
+        let object = self.fleet.known(server, fresh).await?;
         let state = text(&object, "/status/state").unwrap_or_default().to_owned();
         Ok(NativeState { state, claim: reference(&object, "/spec/serverClaimRef") })
     }
@@ -113,7 +113,7 @@ impl NativeOwnership for MetalOperatorBackend {
 
     async fn binding(&self, id: &str, server: &str) -> Result<Binding, BackendError> {
         let Some(object) = self.fleet.server(server, true).await? else {
-            return Ok(Binding::Impossible(format!("the cluster has no Server {server:?}")));
+            return Ok(Binding::Impossible(no_server(server)));
         };
         let claim = self.fleet.claim(id, true).await?;
         let state = text(&object, "/status/state").unwrap_or("unknown");
@@ -251,10 +251,6 @@ impl MetalOperatorBackend {
         BackendError::Missing { address: self.fleet.cluster.address(), what }
     }
 
-    fn no_server(&self, server: &str) -> BackendError {
-        self.missing(format!("the cluster has no Server {server:?}"))
-    }
-
     /// Whether a claim that is there may be made what is wanted.
     fn may_change(&self, claim: &DynamicObject, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
@@ -267,14 +263,8 @@ impl MetalOperatorBackend {
             };
         }
         if claim.metadata.deletion_timestamp.is_some() {
-            return Err(BackendError::Rejected {
-                address: self.fleet.cluster.address(),
-                request: format!("claim {id}"),
-                status: 409,
-                message: "a ServerClaim of that name is being deleted".to_owned(),
-                retry_after: None,
-                transient: true,
-            });
+            let why = "a ServerClaim of that name is being deleted".to_owned();
+            return Err(not_now(self.fleet.cluster.address(), format!("claim {id}"), why));
         }
         let server = text(claim, "/spec/serverRef/name");
         match annotation(claim, OUR_OWNER) {

@@ -18,14 +18,13 @@ use super::{
     fleet::Fleet,
     objects::{
         METAL, OPERATION, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS, annotation,
-        our_annotations, reference, resource, text, whose,
+        no_server, our_annotations, reference, resource, text, whose,
     },
+    operation,
 };
 
 /// In the memory: whether new claims were kept away before.
 const UNCLAIMABLE: &str = "unclaimable";
-/// In the memory: the server's state before.
-const STATE: &str = "state";
 
 /// Our parking of one server.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl Parking<'_> {
 
     pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
-            let why = format!("the cluster has no Server {:?}", self.server);
+            let why = no_server(self.server);
             let standing = if self.wish.asked { Standing::Lost(why) } else { Standing::Refused(why) };
             return Ok(NativeView { standing, boot: None, memory: BTreeMap::new() });
         };
@@ -94,13 +93,13 @@ impl Parking<'_> {
             let by = holder.map(|holder| format!(" for {holder}")).unwrap_or_default();
             return Ok(Standing::Waiting(format!("the Server to be Available or Reserved (now {state}{by})")));
         }
+        if let Some(why) = claims::unclaimed(self.wish, server) {
+            return Ok(Standing::Waiting(why));
+        }
         let found = self.fleet.found().await?;
-        Ok(match (reference(server, "/spec/serverClaimRef"), self.wish.asks) {
-            (_, Asks::Nobody) | (None, Asks::Owner) => Standing::Absent,
-            (None, Asks::OwnerItMustHave) => {
-                Standing::Waiting("a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
-            }
-            (Some(claim), _) => match claims::approval(self.fleet, found, &claim).await? {
+        Ok(match reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody) {
+            None => Standing::Absent,
+            Some(claim) => match claims::approval(self.fleet, found, &claim).await? {
                 Approval::Missing(words) => Standing::Waiting(words),
                 Approval::Given | Approval::NotNeeded => Standing::Absent,
             },
@@ -129,14 +128,7 @@ impl Parking<'_> {
     }
 
     fn busy(&self, operation: &str) -> BackendError {
-        BackendError::Rejected {
-            address: self.fleet.cluster.address(),
-            request: format!("park Server {}", self.server),
-            status: 409,
-            message: format!("the operation {operation:?} is asked for and not consumed yet"),
-            retry_after: None,
-            transient: true,
-        }
+        operation::busy(self.fleet, format!("park Server {}", self.server), operation)
     }
 
     /// Asks the operator to take the server back; once it has, takes our own words off it.
@@ -178,8 +170,7 @@ impl Parking<'_> {
 /// What is to be known again when the server is given back.
 fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
     let unclaimable = server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false);
-    let state = text(server, "/status/state").unwrap_or("unknown");
-    BTreeMap::from([(UNCLAIMABLE.to_owned(), unclaimable.to_string()), (STATE.to_owned(), state.to_owned())])
+    BTreeMap::from([(UNCLAIMABLE.to_owned(), unclaimable.to_string())])
 }
 
 /// Who parked a server, for people.

@@ -19,9 +19,10 @@ use super::{
     discovery::{Found, Way},
     fleet::Fleet,
     objects::{
-        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, our_annotations,
-        reference, resource, text, whose,
+        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, no_server,
+        our_annotations, reference, resource, text, whose,
     },
+    template::Template,
 };
 
 /// One request: whose it is, and for which server.
@@ -36,15 +37,6 @@ pub(super) struct Request<'a> {
 struct Seen {
     server: Option<Arc<DynamicObject>>,
     object: Option<Arc<DynamicObject>>,
-}
-
-/// What the boot template of a request shall be.
-#[derive(Debug)]
-pub(super) struct Template {
-    /// For the operator.
-    pub(super) spec: Value,
-    /// What it was made from, as it is told back.
-    pub(super) made_from: String,
 }
 
 impl Request<'_> {
@@ -123,7 +115,7 @@ impl Request<'_> {
             return Ok(Standing::Failed(format!("there is no Server {:?} any more", self.server)));
         };
         if !self.wish.entered
-            && let Some(why) = self.unclaimed(server)
+            && let Some(why) = claims::unclaimed(self.wish, server)
         {
             return Ok(Standing::Leftovers(why));
         }
@@ -199,14 +191,10 @@ impl Request<'_> {
     /// Where a server stands for which there is no request of ours.
     async fn without_object(&self, seen: &Seen) -> Result<Standing, BackendError> {
         let Some(server) = &seen.server else {
-            return Ok(if self.wish.asked {
-                Standing::Absent
-            } else {
-                Standing::Refused(format!("the cluster has no Server {:?}", self.server))
-            });
+            return Ok(if self.wish.asked { Standing::Absent } else { Standing::Refused(no_server(self.server)) });
         };
         if !self.wish.entered
-            && let Some(why) = self.unclaimed(server)
+            && let Some(why) = claims::unclaimed(self.wish, server)
         {
             return Ok(Standing::Waiting(why));
         }
@@ -235,12 +223,6 @@ impl Request<'_> {
         Ok(Standing::Absent)
     }
 
-    /// What is waited for where a server must have an owner and has none.
-    fn unclaimed(&self, server: &DynamicObject) -> Option<String> {
-        let alone = self.wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
-        alone.then(|| "a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
-    }
-
     /// Makes the request, or makes one of an earlier incarnation ours.
     pub(super) async fn enter(&self) -> Result<(), BackendError> {
         let before = self.object(true).await?;
@@ -254,7 +236,11 @@ impl Request<'_> {
     }
 
     /// `before`: the object that is changed; where that is gone, no other one is made.
-    async fn apply(&self, mut wanted: Value, before: Option<&DynamicObject>) -> Result<DynamicObject, BackendError> {
+    pub(super) async fn apply(
+        &self,
+        mut wanted: Value,
+        before: Option<&DynamicObject>,
+    ) -> Result<DynamicObject, BackendError> {
         if let Some(before) = before {
             wanted["metadata"]["uid"] = json!(before.metadata.uid);
         }
@@ -268,7 +254,7 @@ impl Request<'_> {
     }
 
     /// All that we say of the object: server-side apply takes away what is not said again.
-    async fn wanted(
+    pub(super) async fn wanted(
         &self,
         power: Option<&str>,
         template: Option<&Template>,
@@ -310,7 +296,7 @@ impl Request<'_> {
     }
 
     /// The object, while it is ours and granted: whoever lost it changes nothing.
-    async fn held(&self) -> Result<Arc<DynamicObject>, BackendError> {
+    pub(super) async fn held(&self) -> Result<Arc<DynamicObject>, BackendError> {
         match (self.look(true).await?.standing, self.object(true).await?) {
             (Standing::Granted, Some(object)) => Ok(object),
             (standing, _) => Err(BackendError::Unsupported {
@@ -318,15 +304,6 @@ impl Request<'_> {
                 what: format!("the server is not in our maintenance any more: {standing:?}"),
             }),
         }
-    }
-
-    /// What the object says now, to be said again with a change.
-    fn said(object: &DynamicObject) -> (Option<&str>, Option<Template>, Option<&str>) {
-        let template = object.data.pointer("/spec/serverBootConfigurationTemplate/spec").map(|spec| Template {
-            spec: spec.clone(),
-            made_from: annotation(object, OUR_BOOT).unwrap_or_default().to_owned(),
-        });
-        (text(object, "/spec/serverPower"), template, annotation(object, OUR_OLD_BOOT))
     }
 
     /// Tells the operator which power the server shall have.
@@ -353,73 +330,6 @@ impl Request<'_> {
         let wanted = self.wanted(None, template.as_ref(), stale).await?;
         self.apply(wanted, Some(&object)).await.map(drop)
     }
-
-    /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
-    pub(super) async fn set_template(&self, template: Option<Template>) -> Result<(), BackendError> {
-        let object = self.held().await?;
-        let (power, before, stale) = Self::said(&object);
-        let mut stale = stale.map(str::to_owned);
-        let same = before.as_ref().zip(template.as_ref()).is_some_and(|(before, now)| before.spec == now.spec);
-        if before.is_some() && !same {
-            // The operator makes a new one, whose `Ready` is about what is asked now.
-            let without = self.wanted(power, None, stale.as_deref()).await?;
-            self.apply(without, Some(&object)).await?;
-            stale = self.remove_boot_configuration().await?.or(stale);
-        }
-        if template.is_some() || stale.is_some() {
-            let wanted = self.wanted(power, template.as_ref(), stale.as_deref()).await?;
-            self.apply(wanted, Some(&object)).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells which one it was.
-    async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
-        let boots = resource(METAL, "ServerBootConfiguration");
-        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
-        if let Some(server) = self.fleet.server(self.server, true).await?
-            && reference(&server, "/spec/maintenanceBootConfigurationRef") == Some(self.full_name())
-        {
-            let change = json!({ "spec": { "maintenanceBootConfigurationRef": null } });
-            self.fleet.patch(&resource(METAL, "Server"), &server, change).await?;
-        }
-        let Some(boot) = self.fleet.get(&self.fleet.boots, &boots, space, &name, true).await? else { return Ok(None) };
-        self.fleet.delete(&boots, &boot, false).await?;
-        Ok(boot.metadata.uid.clone())
-    }
-
-    /// Whether what shall be booted is ready: as the boot operator says of the very configuration that is asked for now.
-    async fn boot(&self, object: &DynamicObject, fresh: bool) -> Result<Option<BootReadiness>, BackendError> {
-        let Some(wanted) = object.data.pointer("/spec/serverBootConfigurationTemplate/spec") else { return Ok(None) };
-        let boots = resource(METAL, "ServerBootConfiguration");
-        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
-        let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
-        let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
-        let Some(boot) = boot else {
-            return pending("metal-operator has not made the ServerBootConfiguration yet".to_owned());
-        };
-        let full = full_name(&boot);
-        let stale = boot.metadata.uid.as_deref() == annotation(object, OUR_OLD_BOOT);
-        let other = ["/image", "/ignitionSecretRef/name"]
-            .iter()
-            .any(|field| boot.data.pointer(&format!("/spec{field}")) != wanted.pointer(field));
-        if stale || other || boot.metadata.deletion_timestamp.is_some() {
-            return pending(format!("ServerBootConfiguration {full} is not yet the one that was asked for"));
-        }
-        let (failed, done) = conditions(&boot);
-        Ok(Some(match text(&boot, "/status/state") {
-            Some("Ready") => BootReadiness::Ready,
-            Some("Error") => BootReadiness::Error(format!(
-                "ServerBootConfiguration {full} is in Error: {}",
-                failed.unwrap_or_else(|| "the boot operator does not say why".to_owned())
-            )),
-            other => BootReadiness::Pending(format!(
-                "ServerBootConfiguration {full} is {}{}",
-                other.unwrap_or("without a state"),
-                if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
-            )),
-        }))
-    }
 }
 
 /// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later), then age, then name.
@@ -428,22 +338,4 @@ fn order(object: &DynamicObject) -> impl Ord + use<> {
     let asks = text(object, "/spec/policy") != Some("Enforced");
     let since = object.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string());
     (std::cmp::Reverse(priority), asks, since, full_name(object))
-}
-
-/// What went wrong, and what has happened, by the conditions of a boot configuration.
-pub(super) fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) {
-    let all = boot.data.pointer("/status/conditions").and_then(Value::as_array);
-    let part = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (mut failed, mut done) = (None, Vec::new());
-    for condition in all.into_iter().flatten() {
-        let kind = part(condition, "type");
-        match part(condition, "status").as_str() {
-            "True" => done.push(kind),
-            "False" => {
-                failed.get_or_insert(format!("{kind}: {} ({})", part(condition, "message"), part(condition, "reason")));
-            }
-            _ => {}
-        }
-    }
-    (failed, done)
 }

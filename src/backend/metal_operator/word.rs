@@ -68,7 +68,7 @@ impl Place {
     async fn on_node(fleet: &Fleet, node: &str) -> Result<Option<Self>, BackendError> {
         const KEYS: [&str; 2] = [APPROVED, APPROVAL];
         let kind = resource("", "Node");
-        let object = fleet.cluster_object(&fleet.nodes, &kind, node).await?;
+        let object = fleet.now_in(&fleet.nodes, &kind, None, node).await?;
         let Some(object) = object else { return Ok(None) };
         Ok(Some(Self {
             cluster: fleet.nodes.clone(),

@@ -5,6 +5,7 @@
 mod asking;
 mod fencing;
 mod giving_back;
+mod leaving;
 
 use std::{
     sync::{

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{HELD, cluster, maintenance};
 use crate::{
-    servers::ironcore::{Options, family::Family, world::World},
+    servers::ironcore::{Options, api::text, family::Family, world::World},
     support::{provider, simulator::SOON, workspace::Workspace},
 };
 
@@ -12,37 +12,77 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The role of the guide, given to the user `runner`.
-fn give_role(world: &World, role: &str) {
-    let binding = r"
+/// A role of the guide, given to a user.
+fn give_role(world: &World, name: &str, user: &str) {
+    let binding = format!(
+        r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: metal-maintenance
+  name: {name}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: metal-maintenance
+  name: {name}
 subjects:
   - kind: User
     apiGroup: rbac.authorization.k8s.io
-    name: runner
-";
-    world.kubernetes.apply(&format!("{role}\n---\n{binding}"));
+    name: {user}
+"
+    );
+    world.kubernetes.apply(&format!("{}\n---\n{binding}", role(name)));
 }
 
-fn configure(world: &World, workspace: &Workspace, body: &str) {
-    let kubeconfig = world.kubernetes.user("runner", &[]);
+fn configure(world: &World, user: &str, workspace: &Workspace, body: &str) {
+    let kubeconfig = world.kubernetes.user(user, &[]);
     workspace.configure(&format!(
         "provider \"metal\" {{\n  metal_operator = {{\n    kubeconfig = \"{}\"\n    bmc_insecure = true\n  }}\n}}\n{body}",
         kubeconfig.display()
     ));
 }
 
-fn role() -> String {
+/// The role of that name, as the guide has it.
+fn role(name: &str) -> String {
     let guide = page("docs/guides/metal-operator.md");
-    let (_, rest) = guide.split_once("```yaml\n").unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
+    let blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
+    let mut roles = blocks.filter(|role| role.contains(&format!("  name: {name}\n")));
+    roles.next().expect("the guide has the role")
+}
+
+/// Booted under the hold.
+const RESCUE: &str = r#"
+resource "metal_server_boot_configuration" "rescue" {
+  server         = "node1"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "boot_operator"
+  image          = "registry.example/rescue:3"
+  server_power   = "On"
+}
+"#;
+
+/// A server that is claimed with an ignition, and every maintenance of it approved on the Node that runs on it.
+const OWNED: &str = r#"
+resource "metal_server_claim" "db" {
+  server       = "node1"
+  namespace    = "default"
+  name         = "db"
+  image        = "registry.example/os:1"
+  server_power = "On"
+  ignition     = { file = "${path.module}/os.ign" }
+}
+
+resource "metal_maintenance_approval" "all" {
+  server     = "node1"
+  all        = true
+  node       = "worker-7"
+  depends_on = [metal_server_claim.db]
+}
+"#;
+
+/// What the operator boots in the maintenance.
+async fn image(world: &World) -> String {
+    let requests = world.list(world.maintenances()).await;
+    text(&requests[0], "/spec/serverBootConfigurationTemplate/spec/image").to_owned()
 }
 
 for_each_host! {
@@ -52,14 +92,22 @@ for_each_host! {
         let workspace = Workspace::new(host);
         workspace.write("bios.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
         let boot = "server_power = \"On\"\n  boot_configuration = { method = \"boot_operator\", image = \"registry.example/bios:2\", ignition = { file = \"${path.module}/bios.ign\" } }";
-        configure(&world, &workspace, &maintenance("Enforced", boot));
+        let hold = maintenance("Enforced", boot);
+        configure(&world, "runner", &workspace, &hold);
         // Without any role a plan says what it lacks, and an apply does nothing.
         workspace.try_plan().await.succeeded().says("the verb \"list\" on").says("servers.metal.ironcore.dev");
         workspace.apply().await.failed().says("may not be used").says("the verb \"list\" on");
 
-        give_role(&world, &role());
+        give_role(&world, "metal-maintenance", "runner");
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        // Something else is booted in between. The process that puts the first back is not given its file.
+        configure(&world, "runner", &workspace, &(hold + RESCUE));
+        workspace.apply().await.succeeded();
+        assert_eq!(image(&world).await, "registry.example/rescue:3");
+        let undo = ["destroy", "-target=metal_server_boot_configuration.rescue", "-auto-approve", "-input=false", "-no-color"];
+        workspace.run(&undo).await.succeeded();
+        assert_eq!(image(&world).await, "registry.example/bios:2");
         workspace.destroy().await.succeeded();
         world.until_state("node1", "Reserved").await;
         assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
@@ -70,8 +118,25 @@ for_each_host! {
     async fn the_role_of_the_guide_is_enough_for_parking(host) {
         let world = cluster(Family::Parked, 1, Options::default()).await;
         let workspace = Workspace::new(host);
-        configure(&world, &workspace, &maintenance("Enforced", "server_power = \"On\""));
-        give_role(&world, &role());
+        configure(&world, "runner", &workspace, &maintenance("Enforced", "server_power = \"On\""));
+        give_role(&world, "metal-maintenance", "runner");
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+        world.until_state("node1", "Available").await;
+    }
+}
+
+for_each_host! {
+    async fn the_role_of_an_owner_is_enough_to_claim_and_to_approve(host) {
+        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
+        let workspace = Workspace::new(host);
+        workspace.write("os.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
+        give_role(&world, "metal-owner", "owner");
+        configure(&world, "owner", &workspace, OWNED);
+        workspace.apply().await.succeeded();
+        world.until_state("node1", "Reserved").await;
+        configure(&world, "owner", &workspace, &OWNED.replace("os:1", "os:2"));
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
         world.until_state("node1", "Available").await;

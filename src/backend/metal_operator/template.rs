@@ -1,0 +1,121 @@
+//! What a `ServerMaintenance` of ours shall boot: the template from which the operator makes a boot configuration, and whether
+//! that is ready.
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::{backend::BackendError, maintenance::native::BootReadiness};
+
+use super::{
+    objects::{METAL, OUR_BOOT, OUR_OLD_BOOT, annotation, full_name, reference, resource, text},
+    request::Request,
+};
+
+/// What the boot template of a request shall be.
+#[derive(Debug)]
+pub(super) struct Template {
+    /// For the operator.
+    pub(super) spec: Value,
+    /// What it was made from, as it is told back.
+    pub(super) made_from: String,
+}
+
+impl Request<'_> {
+    /// What the object says now, to be said again with a change.
+    pub(super) fn said(object: &DynamicObject) -> (Option<&str>, Option<Template>, Option<&str>) {
+        let template = object.data.pointer("/spec/serverBootConfigurationTemplate/spec").map(|spec| Template {
+            spec: spec.clone(),
+            made_from: annotation(object, OUR_BOOT).unwrap_or_default().to_owned(),
+        });
+        (text(object, "/spec/serverPower"), template, annotation(object, OUR_OLD_BOOT))
+    }
+
+    /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
+    pub(super) async fn set_template(&self, template: Option<Template>) -> Result<(), BackendError> {
+        let object = self.held().await?;
+        let (power, before, stale) = Self::said(&object);
+        let mut stale = stale.map(str::to_owned);
+        let same = before.as_ref().zip(template.as_ref()).is_some_and(|(before, now)| before.spec == now.spec);
+        if before.is_some() && !same {
+            // The operator makes a new one, whose `Ready` is about what is asked now.
+            let without = self.wanted(power, None, stale.as_deref()).await?;
+            self.apply(without, Some(&object)).await?;
+            stale = self.remove_boot_configuration().await?.or(stale);
+        }
+        if template.is_some() || stale.is_some() {
+            let wanted = self.wanted(power, template.as_ref(), stale.as_deref()).await?;
+            self.apply(wanted, Some(&object)).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells which one it was.
+    async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
+        let boots = resource(METAL, "ServerBootConfiguration");
+        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        if let Some(server) = self.fleet.server(self.server, true).await?
+            && reference(&server, "/spec/maintenanceBootConfigurationRef") == Some(self.full_name())
+        {
+            let change = json!({ "spec": { "maintenanceBootConfigurationRef": null } });
+            self.fleet.patch(&resource(METAL, "Server"), &server, change).await?;
+        }
+        let Some(boot) = self.fleet.get(&self.fleet.boots, &boots, space, &name, true).await? else { return Ok(None) };
+        self.fleet.delete(&boots, &boot, false).await?;
+        Ok(boot.metadata.uid.clone())
+    }
+
+    /// Whether what shall be booted is ready: as the boot operator says of the very configuration that is asked for now.
+    pub(super) async fn boot(
+        &self,
+        object: &DynamicObject,
+        fresh: bool,
+    ) -> Result<Option<BootReadiness>, BackendError> {
+        let Some(wanted) = object.data.pointer("/spec/serverBootConfigurationTemplate/spec") else { return Ok(None) };
+        let boots = resource(METAL, "ServerBootConfiguration");
+        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
+        let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
+        let Some(boot) = boot else {
+            return pending("metal-operator has not made the ServerBootConfiguration yet".to_owned());
+        };
+        let full = full_name(&boot);
+        let stale = boot.metadata.uid.as_deref() == annotation(object, OUR_OLD_BOOT);
+        let other = ["/image", "/ignitionSecretRef/name"]
+            .iter()
+            .any(|field| boot.data.pointer(&format!("/spec{field}")) != wanted.pointer(field));
+        if stale || other || boot.metadata.deletion_timestamp.is_some() {
+            return pending(format!("ServerBootConfiguration {full} is not yet the one that was asked for"));
+        }
+        let (failed, done) = conditions(&boot);
+        Ok(Some(match text(&boot, "/status/state") {
+            Some("Ready") => BootReadiness::Ready,
+            Some("Error") => BootReadiness::Error(format!(
+                "ServerBootConfiguration {full} is in Error: {}",
+                failed.unwrap_or_else(|| "the boot operator does not say why".to_owned())
+            )),
+            other => BootReadiness::Pending(format!(
+                "ServerBootConfiguration {full} is {}{}",
+                other.unwrap_or("without a state"),
+                if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
+            )),
+        }))
+    }
+}
+
+/// What went wrong, and what has happened, by the conditions of a boot configuration.
+fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) {
+    let all = boot.data.pointer("/status/conditions").and_then(Value::as_array);
+    let part = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (mut failed, mut done) = (None, Vec::new());
+    for condition in all.into_iter().flatten() {
+        let kind = part(condition, "type");
+        match part(condition, "status").as_str() {
+            "True" => done.push(kind),
+            "False" => {
+                failed.get_or_insert(format!("{kind}: {} ({})", part(condition, "message"), part(condition, "reason")));
+            }
+            _ => {}
+        }
+    }
+    (failed, done)
+}

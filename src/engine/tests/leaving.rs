@@ -1,0 +1,239 @@
+//! A server with a maintenance system of its own that has a queue: what becomes of the request when something fails.
+
+use super::*;
+use crate::{
+    backend::{NativeMaintenance, NativeRequest},
+    maintenance::native::{NativeView, NativeWish, Order, Standing, System},
+};
+
+/// What the system says and has.
+#[derive(Debug, Default)]
+struct Said {
+    /// The incarnation of the maintenance whose request is there.
+    request: Option<String>,
+    grants: bool,
+    /// What asking, looking and taking back fail with. A request is made all the same.
+    enter: Option<BackendError>,
+    look: Option<BackendError>,
+    leave: Option<BackendError>,
+}
+
+/// The fake machine as part of such a system.
+#[derive(Clone, Debug)]
+struct Operated {
+    machine: Arc<FakeMachine>,
+    said: Arc<Mutex<Said>>,
+}
+
+fn failing(error: Option<&BackendError>) -> Result<(), BackendError> {
+    error.cloned().map_or(Ok(()), Err)
+}
+
+#[async_trait]
+impl NativeMaintenance for Operated {
+    async fn system(&self, _operation: bool) -> Result<System, BackendError> {
+        Ok(System { name: "theirs".into(), order: Order::Theirs, enters: true, boots: false })
+    }
+    async fn look(&self, wish: &NativeWish, _fresh: bool) -> Result<NativeView, BackendError> {
+        let said = self.said.lock().unwrap();
+        failing(said.look.as_ref())?;
+        let standing = match &said.request {
+            Some(uid) if *uid == wish.uid && said.grants => Standing::Granted,
+            Some(uid) if *uid == wish.uid => Standing::Waiting("the owner".into()),
+            _ => Standing::Absent,
+        };
+        Ok(NativeView { standing, boot: None, memory: std::collections::BTreeMap::new() })
+    }
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        let mut said = self.said.lock().unwrap();
+        said.request = Some(wish.uid.clone());
+        failing(said.enter.as_ref())
+    }
+    async fn leave(&self, _wish: &NativeWish) -> Result<(), BackendError> {
+        let mut said = self.said.lock().unwrap();
+        failing(said.leave.as_ref())?;
+        said.request = None;
+        Ok(())
+    }
+    fn under(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.clone())
+    }
+    fn shown(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.clone())
+    }
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        Ok(Vec::new())
+    }
+    async fn discard(&self, _request: &NativeRequest) -> Result<(), BackendError> {
+        Ok(())
+    }
+    async fn changed(&self) {
+        std::future::pending().await
+    }
+    async fn outlook(&self, _wish: &NativeWish) -> Result<Vec<String>, BackendError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl PowerControl for Operated {
+    async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
+        self.machine.reset(reset).await
+    }
+}
+
+#[async_trait]
+impl BootControl for Operated {
+    async fn set_boot_override(&self, wanted: &BootOverride, clear: bool) -> Result<(), BackendError> {
+        self.machine.set_boot_override(wanted, clear).await
+    }
+}
+
+#[async_trait]
+impl MediaControl for Operated {
+    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+        self.machine.media().await
+    }
+    async fn insert_medium(&self, slot: &str, image: &str, protected: bool) -> Result<(), BackendError> {
+        self.machine.insert_medium(slot, image, protected).await
+    }
+    async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
+        self.machine.eject_medium(slot).await
+    }
+}
+
+#[async_trait]
+impl Machine for Operated {
+    fn address(&self) -> String {
+        self.machine.address()
+    }
+    async fn identify(&self) -> Result<Identity, BackendError> {
+        self.machine.identify().await
+    }
+    async fn observe(&self) -> Result<MachineView, BackendError> {
+        self.machine.observe().await
+    }
+    async fn capabilities(&self) -> Result<Capabilities, BackendError> {
+        self.machine.capabilities().await
+    }
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Backend for Operated {
+    fn servers(&self) -> Vec<String> {
+        Vec::new()
+    }
+    fn machine(&self, _server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        Ok(Arc::new(self.clone()))
+    }
+    async fn close(&self) {}
+}
+
+fn operated(world: &World) -> (Arc<Engine>, Arc<Mutex<Said>>) {
+    let said = Arc::new(Mutex::new(Said::default()));
+    let operated = Operated { machine: world.machine.clone(), said: said.clone() };
+    let process = world.process("alice");
+    (Arc::new(Engine::new(Parts { backend: Arc::new(operated), ..process.parts })), said)
+}
+
+/// An error that only somebody else can mend.
+fn forbidden(what: &str) -> BackendError {
+    BackendError::Unsupported { address: "theirs".into(), what: what.into() }
+}
+
+fn away() -> BackendError {
+    BackendError::Unreachable { address: "theirs".into(), cause: "connection refused".into() }
+}
+
+type Running = tokio::task::JoinHandle<Result<Driven, EngineError>>;
+
+/// A create that waits for its request to be granted.
+async fn waiting(engine: &Arc<Engine>, said: &Mutex<Said>, wish: Wish) -> Running {
+    let engine = engine.clone();
+    let running = tokio::spawn(async move { engine.hold(&wish, &control()).await });
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!running.is_finished());
+    assert!(said.lock().unwrap().request.is_some());
+    running
+}
+
+async fn fails_with(running: Running, what: &str) {
+    let error = running.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains(what), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_cannot_be_looked_at_any_more_leaves_nothing() {
+    let world = World::new();
+    let (engine, said) = operated(&world);
+    let running = waiting(&engine, &said, wish("m", spec())).await;
+    said.lock().unwrap().look = Some(forbidden("no right to look"));
+    fails_with(running, "no right to look").await;
+    assert_eq!(said.lock().unwrap().request, None);
+    assert!(engine.queue().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_for_good_is_taken_back_before_its_record_goes() {
+    let world = World::new();
+    let (engine, said) = operated(&world);
+    said.lock().unwrap().enter = Some(forbidden("no right to ask"));
+    let began = Instant::now();
+    fails_with(tokio::spawn(async move { engine.hold(&wish("m", spec()), &control()).await }), "no right to ask").await;
+    assert_eq!(said.lock().unwrap().request, None);
+    assert!(world.process("reader").queue().await.unwrap().is_empty());
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_taken_back_hides_no_error_and_ends_in_time() {
+    for refusal in [forbidden("no right to take back"), away()] {
+        let world = World::new();
+        let (engine, said) = operated(&world);
+        let running = waiting(&engine, &said, wish("m", spec())).await;
+        {
+            let mut said = said.lock().unwrap();
+            (said.look, said.leave) = (Some(forbidden("no right to look")), Some(refusal));
+        }
+        let began = Instant::now();
+        fails_with(running, "no right to look").await;
+        assert!(began.elapsed() < Duration::from_mins(2));
+        assert!(engine.queue().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_system_that_is_away_costs_no_place() {
+    let world = World::new();
+    let (engine, said) = operated(&world);
+    let running = waiting(&engine, &said, wish("m", spec())).await;
+    said.lock().unwrap().look = Some(away());
+    fails_with(running, "connection refused").await;
+    assert!(said.lock().unwrap().request.is_some());
+    assert_eq!(engine.queue().await.unwrap().len(), 1);
+    // The next run of the same goes on.
+    {
+        let mut said = said.lock().unwrap();
+        (said.look, said.grants) = (None, true);
+    }
+    let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_stays_held_when_it_cannot_be_looked_at() {
+    let world = World::new();
+    let (engine, said) = operated(&world);
+    said.lock().unwrap().grants = true;
+    let ends = Spec { complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)), ..spec() };
+    let whole = Wish { wait_for: WaitFor::Completed, ..wish("m", ends) };
+    let running = waiting(&engine, &said, whole).await;
+    said.lock().unwrap().look = Some(forbidden("no right to look"));
+    fails_with(running, "no right to look").await;
+    assert!(said.lock().unwrap().request.is_some());
+    let lines = engine.queue().await.unwrap();
+    assert_eq!((lines.len(), lines[0].state), (1, "InMaintenance"));
+}

@@ -1,0 +1,279 @@
+//! Keeping a copy of one kind: a list, then one watch after the other; after a failure a list again.
+//!
+//! A copy counts as what is there only while a watch is open. A watch that resumed after a failure would say nothing while
+//! nothing changes, and what it still has to tell would be missing; so whatever failed begins with a list.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, stream::BoxStream};
+use kube::{
+    api::{ListParams, WatchEvent, WatchParams},
+    core::{ApiResource, DynamicObject},
+};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    Cluster, ClusterError, Request,
+    kind::{About, named},
+};
+
+/// The pauses after a failure: the first, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// How long one watch lasts, in seconds: one that is cut without a word is noticed that late.
+const WATCH: u32 = 60;
+
+/// So many objects are listed at a time.
+const PAGE: u32 = 500;
+
+/// Namespace and name.
+pub(super) type Key = (Option<String>, String);
+
+pub(super) type Objects = BTreeMap<Key, Arc<DynamicObject>>;
+
+type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
+
+/// Whether what is known is what is there.
+#[derive(Debug, Default)]
+pub(super) enum State {
+    /// It is being asked for.
+    #[default]
+    Asking,
+    /// A watch is open.
+    Watching,
+    /// Asked in vain.
+    Failed(ClusterError),
+}
+
+/// What is known of a kind.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) state: State,
+    /// How often it was asked in vain.
+    pub(super) failures: u64,
+    pub(super) objects: Objects,
+    /// Which objects have a text at the pointer.
+    index: HashMap<String, BTreeSet<Key>>,
+    /// Where that text is.
+    pub(super) pointer: Option<&'static str>,
+}
+
+/// The copy of one kind, shared by its readers and by who keeps it.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) cluster: Cluster,
+    kind: ApiResource,
+    /// With its group, for messages.
+    name: String,
+    namespace: Option<String>,
+    known: Mutex<Known>,
+    /// Counts changes of what is known and of its state.
+    pub(super) changes: watch::Sender<u64>,
+    /// A reader does not want to wait for the end of a pause.
+    pub(super) again: Notify,
+}
+
+impl Replica {
+    pub(super) fn new(cluster: Cluster, kind: ApiResource, namespace: Option<String>) -> Self {
+        let (changes, _) = watch::channel(0);
+        let name = named(&kind);
+        Self { cluster, kind, name, namespace, known: Mutex::default(), changes, again: Notify::new() }
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request about the whole kind.
+    pub(super) fn request(&self, verb: &'static str) -> Request<'_> {
+        Request { verb, resource: &self.name, namespace: self.namespace.as_deref(), name: None }
+    }
+
+    fn all(&self) -> About<'_> {
+        About { kind: &self.kind, namespace: self.namespace.as_deref(), name: None }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.known());
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Keeps it for as long as the task lives.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let clock = Arc::clone(self.cluster.clock());
+        let mut pause = PAUSE.0;
+        let mut from = None;
+        loop {
+            let began = clock.monotonic();
+            let round = self.round(&mut from).await;
+            let ended = round.is_ok();
+            if let Err(problem) = round {
+                from = None;
+                self.change(|known| {
+                    known.failures += 1;
+                    known.state = State::Failed(problem);
+                });
+            }
+            if clock.monotonic().saturating_sub(began) >= PAUSE.1 {
+                pause = PAUSE.0;
+                if ended {
+                    continue;
+                }
+            }
+            // A server that ends each watch at once is not asked without end.
+            tokio::select! {
+                () = clock.sleep(pause) => {}
+                () = self.again.notified() => {}
+            }
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// One watch from its beginning to its end; `from`: where it begins, nothing when all has to be read.
+    async fn round(&self, from: &mut Option<String>) -> Result<(), ClusterError> {
+        self.known().state = State::Asking;
+        let start = match from.take() {
+            Some(start) => start,
+            None => self.read_all().await?,
+        };
+        let how = &WatchParams::default().timeout(WATCH);
+        let opened = self.cluster.ask("watch", self.all(), |all| {
+            let start = &start;
+            async move { Ok(all.watch(how, start).await?.boxed()) }
+        });
+        let mut events: Events = opened.await?;
+        self.change(|known| known.state = State::Watching);
+        let address = self.cluster.address();
+        let failed = |error| ClusterError::classify(error, self.request("watch"), &address);
+        let mut at = start;
+        let ended = loop {
+            match events.next().await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    at = object.metadata.resource_version.clone().unwrap_or(at);
+                    self.change(|known| known.put(key(&object), Some(Arc::new(object))));
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    at = object.metadata.resource_version.clone().unwrap_or(at);
+                    self.change(|known| known.put(key(&object), None));
+                }
+                Some(Ok(WatchEvent::Bookmark(mark))) => at = mark.metadata.resource_version,
+                // What lies between is forgotten: that costs a list, and is nobody's failure.
+                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => break None,
+                Some(Ok(WatchEvent::Error(status))) => return Err(failed(kube::Error::Api(status))),
+                Some(Err(error)) => return Err(failed(error)),
+                None => break Some(at),
+            }
+        };
+        // Nobody is told what may change before the next watch is open.
+        self.known().state = State::Asking;
+        *from = ended;
+        Ok(())
+    }
+
+    /// Reads all of them. Tells where a watch goes on from there.
+    async fn read_all(&self) -> Result<String, ClusterError> {
+        let mut read = Objects::new();
+        let mut how = ListParams::default().limit(PAGE);
+        loop {
+            let next = &how;
+            let page = self.cluster.ask("list", self.all(), |all| async move { all.list(next).await }).await?;
+            read.extend(page.items.into_iter().map(|object| (key(&object), Arc::new(object))));
+            if let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) {
+                how = how.continue_token(&next);
+                continue;
+            }
+            self.known().replace(read);
+            return page.metadata.resource_version.filter(|version| !version.is_empty()).ok_or_else(|| {
+                ClusterError::Protocol {
+                    address: self.cluster.address(),
+                    request: self.request("list").to_string(),
+                    what: "the list has no resourceVersion".to_owned(),
+                }
+            });
+        }
+    }
+}
+
+fn key(object: &DynamicObject) -> Key {
+    (object.metadata.namespace.clone(), object.metadata.name.clone().unwrap_or_default())
+}
+
+impl Known {
+    /// Those with this text at the pointer.
+    pub(super) fn with(&self, text: &str) -> Vec<Arc<DynamicObject>> {
+        let keys = self.index.get(text).into_iter().flatten();
+        keys.filter_map(|key| self.objects.get(key).cloned()).collect()
+    }
+
+    /// What was read replaces what was known, also what is gone since.
+    fn replace(&mut self, read: Objects) {
+        self.objects.clear();
+        self.index.clear();
+        for (key, object) in read {
+            self.put(key, Some(object));
+        }
+    }
+
+    fn put(&mut self, key: Key, object: Option<Arc<DynamicObject>>) {
+        let before = match &object {
+            Some(object) => self.objects.insert(key.clone(), Arc::clone(object)),
+            None => self.objects.remove(&key),
+        };
+        let Some(pointer) = self.pointer else { return };
+        let text = |object: &DynamicObject| object.data.pointer(pointer)?.as_str().map(str::to_owned);
+        let (before, now) = (before.and_then(|it| text(&it)), object.and_then(|it| text(&it)));
+        if let Some(before) = before.filter(|before| Some(before) != now.as_ref())
+            && let Some(keys) = self.index.get_mut(&before)
+        {
+            keys.remove(&key);
+            if keys.is_empty() {
+                self.index.remove(&before);
+            }
+        }
+        if let Some(now) = now {
+            self.index.entry(now).or_default().insert(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, server: &str) -> (Key, Arc<DynamicObject>) {
+        let whole = json!({
+            "apiVersion": "v1", "kind": "Thing", "metadata": { "name": name }, "spec": { "serverRef": { "name": server } },
+        });
+        let object: DynamicObject = serde_json::from_value(whole).unwrap();
+        (key(&object), Arc::new(object))
+    }
+
+    #[test]
+    fn the_index_follows_every_change() {
+        let mut known = Known { pointer: Some("/spec/serverRef/name"), ..Known::default() };
+        let mut seen = |change: &dyn Fn(&mut Known)| {
+            change(&mut known);
+            let mut found: Vec<String> = known
+                .index
+                .iter()
+                .flat_map(|(text, keys)| keys.iter().map(move |key| format!("{text}:{}", key.1)))
+                .collect();
+            found.sort();
+            (found.join(" "), known.objects.len())
+        };
+        let put = |known: &mut Known, (key, object): (Key, Arc<DynamicObject>)| known.put(key, Some(object));
+        let read = |known: &mut Known| known.replace([object("a", "n1"), object("b", "n1")].into());
+        assert_eq!(seen(&read), ("n1:a n1:b".to_owned(), 2));
+        assert_eq!(seen(&|known| put(known, object("a", "n2"))), ("n1:b n2:a".to_owned(), 2));
+        assert_eq!(seen(&|known| known.put(object("b", "n1").0, None)), ("n2:a".to_owned(), 1));
+        // A list that is read anew replaces what was known, also what is gone since.
+        assert_eq!(seen(&|known| known.replace([object("c", "n3")].into())), ("n3:c".to_owned(), 1));
+        assert_eq!(seen(&|known| known.replace(Objects::new())), (String::new(), 0));
+    }
+}

@@ -1,0 +1,49 @@
+//! A watch that was cut off while what it missed was forgotten.
+
+use std::time::Duration;
+
+use terraform_provider_metal::store::Store;
+
+use crate::{
+    bench::{join, soon},
+    records::{id, key, request},
+    support::toxiproxy::Toxiproxy,
+    talk::enqueue,
+};
+
+/// Whoever watches through `way` is woken for what was missed, although etcd has compacted it away, and the watch itself is
+/// back within `patience`, which is sooner than it would look by itself.
+pub async fn outlives(
+    direct: &dyn Store,
+    watching: &dyn Store,
+    way: &Toxiproxy,
+    etcd: &mut etcd_client::Client,
+    patience: Duration,
+) {
+    let mut changes = watching.changes(&key("k"));
+    join(direct, &key("k"), &request("before", 1)).await.unwrap();
+    soon("the first change", changes.changed()).await.unwrap();
+    for round in 0..3 {
+        way.cut();
+        // More than one, so that the one after the last that was seen is compacted away.
+        let missed = format!("missed{round}");
+        for name in [format!("also{round}"), missed.clone()] {
+            enqueue(direct, &key("k"), &request(&name, 2)).await.unwrap();
+        }
+        let revision = etcd.get("nothing", None).await.unwrap().header().unwrap().revision();
+        etcd.compact(revision, None).await.unwrap();
+        way.mend();
+        // As a waiter does: looks, and looks again when it is woken.
+        loop {
+            changes.mark_unchanged();
+            let view = watching.view(&key("k")).await.unwrap();
+            if view.lock.active.iter().any(|record| record.id == id(&missed)) {
+                break;
+            }
+            soon("the change that was missed", changes.changed()).await.unwrap();
+        }
+        let mut fence = watching.changes(&key("fence"));
+        enqueue(direct, &key("fence"), &request(&format!("fence{round}"), 3)).await.unwrap();
+        tokio::time::timeout(patience, fence.changed()).await.expect("the watch is back").unwrap();
+    }
+}
