@@ -21,6 +21,7 @@ use crate::maintenance::{
 pub use error::BackendError;
 pub use ownership::{
     Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
+    Toleration,
 };
 
 /// Which physical machine a server is, whatever name or address it goes by.

@@ -16,6 +16,7 @@ mod operation;
 mod owners;
 mod park;
 mod request;
+mod taints;
 mod withdrawal;
 mod word;
 
