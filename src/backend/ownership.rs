@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::maintenance::machine::{Ignition, PowerTarget};
 
-use super::BackendError;
+use super::{BackendError, NativeRequest};
 
 /// A taint of servers that a claim puts up with, in the words of their own system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,6 +191,9 @@ pub trait NativeOwnership: Send + Sync {
 
     /// The name of the Secret that content with this SHA-256 gets for a claim.
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
+
+    /// Every request that one of our processes made, for any server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
 
     /// What is asked for a server, in no order.
     async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError>;

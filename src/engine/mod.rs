@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod look;
 mod native;
+mod orphans;
 mod owners;
 pub mod process;
 mod snapshot;
@@ -36,6 +37,7 @@ pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
 pub use look::{Held, Seen};
+pub use orphans::TakenBack;
 pub use owners::Claimed;
 
 use lease::LeaseKeeper;

@@ -13,6 +13,7 @@ mod machine;
 mod native;
 mod objects;
 mod operation;
+mod orphans;
 mod owners;
 mod park;
 mod request;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::{
-        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord,
-        NativeWordView, Toleration,
+        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeRequest, NativeState,
+        NativeWord, NativeWordView, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
 };
@@ -22,6 +22,7 @@ use super::{
         MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
         full_name, label, name, reference, resource, text, whose,
     },
+    orphans,
     park::{is_parked, parker},
     taints, word,
 };
@@ -237,6 +238,10 @@ impl NativeOwnership for MetalOperatorBackend {
 
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String {
         format!("{claim}-ignition-{}", sha256.get(..8).unwrap_or(sha256))
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        orphans::all(&self.fleet).await
     }
 
     async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError> {
