@@ -11,7 +11,7 @@ use crate::backend::Toleration;
 
 use super::{
     schema::{attributes, optional, required},
-    values::{Text, bad, given, known, not_empty, one_of},
+    values::{Text, bad, given, known, one_of},
 };
 
 /// One taint that is put up with.
@@ -66,14 +66,19 @@ pub(super) fn check(diags: &mut Diagnostics, all: &Tolerations) {
             }
             Value::Unknown => continue,
         };
-        not_empty(diags, &one.key, at("key"));
+        if given(&one.key).is_some_and(str::is_empty) {
+            let detail = format!("tolerations[{index}].key: name the key of a taint, or leave the element out.");
+            bad(diags, at("key"), "A toleration without a key", detail);
+        }
         for (name, value, words) in
             [("operator", &one.operator, ["Equal", "Exists"]), ("effect", &one.effect, ["NoBind", "Evict"])]
         {
             one_of(diags, value, at(name), &words, |text| words.contains(&text).then_some(()));
         }
         if given(&one.operator) == Some("Exists") && given(&one.value).is_some() {
-            let detail = "With operator = \"Exists\" the value of the taint is not looked at. Leave out one of them.";
+            let detail = format!(
+                "tolerations[{index}]: with operator = \"Exists\" the value of the taint is not looked at. Leave out one of them."
+            );
             bad(diags, at("value"), "It would not be looked at", detail);
         }
     }
