@@ -15,12 +15,13 @@ use secrecy::SecretString;
 
 use crate::maintenance::{
     machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
-    native::{NativeView, NativeWish, System},
+    native::{NativeView, NativeWish, Order, System},
 };
 
 pub use error::BackendError;
 pub use ownership::{
     Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
+    Toleration,
 };
 
 /// Which physical machine a server is, whatever name or address it goes by.
@@ -95,8 +96,12 @@ pub struct NativeRequest {
     pub store: String,
     /// The incarnation of the maintenance that it was made for.
     pub uid: String,
-    /// What it is called there.
+    /// What it is and what it is called there.
     pub name: String,
+    /// The server that it is for.
+    pub server: String,
+    /// Whether it is no object of its own, but written on the server, which is out of service by it.
+    pub parks: bool,
 }
 
 /// The maintenance system that a server itself is part of.
@@ -128,6 +133,9 @@ pub trait NativeMaintenance: Send + Sync {
 
     /// Takes back a request whose maintenance is no more.
     async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError>;
+
+    /// How a person takes a request back, for when we cannot. Asks nobody.
+    fn by_hand(&self, wish: &NativeWish, order: Order) -> String;
 
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);

@@ -4,7 +4,20 @@ use async_trait::async_trait;
 
 use crate::maintenance::machine::{Ignition, PowerTarget};
 
-use super::BackendError;
+use super::{BackendError, NativeRequest};
+
+/// A taint of servers that a claim puts up with, in the words of their own system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// The taint's key.
+    pub key: String,
+    /// `Exists`, or `Equal`, which is also what is meant when nothing is said.
+    pub operator: Option<String>,
+    /// The taint's value, with `Equal`.
+    pub value: Option<String>,
+    /// The taint's effect; `None`: any.
+    pub effect: Option<String>,
+}
 
 /// A claim as it shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +40,8 @@ pub struct NativeClaim {
     pub ignition: Option<Ignition>,
     /// The power that the owner wants.
     pub power: PowerTarget,
+    /// The taints that the server may have.
+    pub tolerations: Vec<Toleration>,
 }
 
 impl NativeClaim {
@@ -60,6 +75,8 @@ pub struct NativeClaimView {
     pub ignition_secret: Option<String>,
     /// The power that the owner wants, `On` or `Off`.
     pub power: Option<String>,
+    /// The taints that the server may have.
+    pub tolerations: Vec<Toleration>,
     /// Whether the owner is told that the server is needed.
     pub needed: bool,
     /// Whether the owner has said yes.
@@ -86,6 +103,8 @@ pub struct NativeState {
     pub state: String,
     /// The claim to which it is bound, as `namespace/name`.
     pub claim: Option<String>,
+    /// Whether it is kept out of use once its claim is gone, until somebody has looked after it.
+    pub retained: bool,
 }
 
 /// A request for a server, as its own system knows it.
@@ -154,8 +173,11 @@ pub trait NativeOwnership: Send + Sync {
     /// One claim by `namespace/name`. `fresh`: not older than this call.
     async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<NativeClaimView>, BackendError>;
 
-    /// How a server and the claim of this `namespace/name` stand to each other now.
-    async fn binding(&self, id: &str, server: &str) -> Result<Binding, BackendError>;
+    /// Whether a claim can put up with taints there; `Err` inside: why not.
+    async fn tolerates(&self) -> Result<Result<(), String>, BackendError>;
+
+    /// How a server and the claim of this `namespace/name`, which puts up with these taints, stand to each other now.
+    async fn binding(&self, id: &str, server: &str, tolerated: &[Toleration]) -> Result<Binding, BackendError>;
 
     /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without it, a claim of that name
     /// that is not of the same owner is refused.
@@ -169,6 +191,9 @@ pub trait NativeOwnership: Send + Sync {
 
     /// The name of the Secret that content with this SHA-256 gets for a claim.
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
+
+    /// Every request that one of our processes made, for any server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
 
     /// What is asked for a server, in no order.
     async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError>;

@@ -16,7 +16,10 @@ use crate::{
     },
 };
 
-use super::commands::{CommandError, pretty};
+use super::{
+    cluster_approvals,
+    commands::{CommandError, pretty},
+};
 
 pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool) -> Result<String, CommandError> {
     if let Some(there) = engine.ownership() {
@@ -94,7 +97,7 @@ async fn in_cluster(
     Ok(text)
 }
 
-fn shown(asked: &Asked) -> String {
+pub(super) fn shown(asked: &Asked) -> String {
     let mut text = format!("{} by {} at {}", asked.id, asked.by, shown_time(asked.requested_at));
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(", {reason:?}"));
@@ -144,12 +147,13 @@ pub(super) async fn approve(
     expires: Option<Timestamp>,
     as_json: bool,
 ) -> Result<String, CommandError> {
+    if let Some(there) = engine.ownership() {
+        let limited = not_before.is_some() || expires.is_some();
+        return cluster_approvals::approve(engine, there, id, limited, as_json).await;
+    }
     let counts_from = not_before.unwrap_or(Timestamp::MIN).max(engine.now());
     if let Some(until) = expires.filter(|until| *until <= counts_from) {
         return Err(CommandError::Other(format!("--expires {until} is over before the approval would count")));
-    }
-    if engine.ownership().is_some() {
-        return Err(elsewhere());
     }
     let record = engine.active(id).await?;
     if record.admitted_at.is_some() {
@@ -167,8 +171,8 @@ pub(super) async fn approve(
 }
 
 pub(super) async fn withdraw(engine: &Engine, id: &MaintenanceId, as_json: bool) -> Result<String, CommandError> {
-    if engine.ownership().is_some() {
-        return Err(elsewhere());
+    if let Some(there) = engine.ownership() {
+        return cluster_approvals::withdraw(engine, there, id, as_json).await;
     }
     let about =
         |approval: &&Approval| matches!(&approval.scope, Scope::Maintenance { id: approved, .. } if approved == id);
@@ -191,16 +195,7 @@ pub(super) async fn withdraw(engine: &Engine, id: &MaintenanceId, as_json: bool)
     Err(CommandError::Other(format!("{id} is not approved in {}", engine.store().address())))
 }
 
-/// One word on a ServerClaim counts for everything that is asked of it: nothing that one maintenance's name says.
-fn elsewhere() -> CommandError {
-    CommandError::Other(
-        "a server of a cluster is approved on its ServerClaim: with metal_maintenance_approval, or with the kubectl command that \
-         `queue` shows"
-            .to_owned(),
-    )
-}
-
-fn explained(error: EngineError, engine: &Engine) -> CommandError {
+pub(super) fn explained(error: EngineError, engine: &Engine) -> CommandError {
     match error {
         EngineError::Refused(Refusal::NotTheOwner { claim, .. }) => CommandError::Other(format!(
             "the server is claimed by {claim}, and you speak for {:?}; only its owner approves (--owner {})",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Control, Driven, Engine, EngineError},
+    engine::{Control, Driven, Engine, EngineError, TakenBack},
     maintenance::{
         decide::Finish,
         ids::{LockKey, MaintenanceId},
@@ -49,10 +49,29 @@ const HISTORY: usize = 50;
 
 pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
     let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, .. });
+    let looks = match &cli.command {
+        Command::Queue { server } => Some(server.clone()),
+        _ => None,
+    };
+    let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { .. });
     let engine = engine(&cli.common, environment, touches).await?;
-    let result = dispatch(&engine, cli, stop).await;
+    // What nobody drives any more is in the way of others; whoever comes by takes it back.
+    if let Some(server) = looks {
+        tidy(&engine, server.as_deref(), &stop).await;
+    }
+    let result = dispatch(&engine, cli, stop.clone()).await;
+    if drives && result.is_ok() {
+        tidy(&engine, None, &stop).await;
+    }
     engine.close().await;
     result
+}
+
+async fn tidy(engine: &Engine, server: Option<&str>, stop: &CancellationToken) {
+    tokio::select! {
+        () = engine.tidy(server) => {}
+        () = stop.cancelled() => {}
+    }
 }
 
 /// An engine. Commands that only look at the store need no server in the configuration.
@@ -102,12 +121,8 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let id = parse(&id)?;
             let control = control(&timeout, stop)?;
             if accept_as_is {
-                let record = engine.abandon(&id, generation, &reason, &control).await?;
-                return Ok(if json {
-                    pretty(&json!({ "id": record.id, "server": record.server(), "finish": "AcceptedAsIs" }))
-                } else {
-                    format!("{} is over; {} was left as it is\n", record.id, record.server())
-                });
+                let (record, request) = engine.abandon(&id, generation, &reason, &control).await?;
+                return Ok(accepted(&record, request.as_ref(), json));
             }
             let driven = engine.force_release(&id, generation, &reason, &control).await?;
             ended(&driven, json)
@@ -133,6 +148,29 @@ fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandErr
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
     let timeout = Duration::try_from(signed).map_err(|_| wrong())?;
     Ok(Control { stop, timeout, release_timeout: timeout })
+}
+
+/// What to say of a server that was accepted as it is, and of what its own maintenance system was asked.
+fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> String {
+    let (id, server) = (&record.id, record.server());
+    if json {
+        let request = request.map(|request| match request {
+            TakenBack::Gone => json!({ "taken_back": true }),
+            TakenBack::Left { why, by_hand } => json!({ "taken_back": false, "why": why, "by_hand": by_hand }),
+        });
+        return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
+    }
+    let mut text = format!("{id} is over; {server} was left as it is\n");
+    let system = record.native.as_ref().map(|native| native.system.name.as_str()).unwrap_or_default();
+    match request {
+        None => {}
+        Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
+        Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
+            "What was asked of its own system is LEFT there: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
+             terraform-provider-metal --metal-operator queue, once the cluster answers: it takes back what nobody drives\n"
+        )),
+    }
+    text
 }
 
 fn ended(driven: &Driven, json: bool) -> Result<String, CommandError> {

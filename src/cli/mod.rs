@@ -1,6 +1,7 @@
 //! What a person sees who runs the binary by hand.
 
 mod approvals;
+mod cluster_approvals;
 mod commands;
 mod stores;
 mod table;
@@ -91,7 +92,8 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is asked for now
+    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is asked for now; with
+    /// --metal-operator everything that is asked of the server's ServerClaim
     Approve {
         /// NAMESPACE/NAME
         id: String,
@@ -102,7 +104,7 @@ enum Command {
         #[arg(long, value_name = "TIME")]
         expires: Option<jiff::Timestamp>,
     },
-    /// Take the approval of a maintenance back; one that has started goes on
+    /// Take the approval of a maintenance back; one that has started goes on. With --metal-operator only what approve wrote
     Withdraw {
         /// NAMESPACE/NAME
         id: String,

@@ -41,7 +41,7 @@ pub(super) struct Drive<'a> {
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     changes: watch::Receiver<u64>,
-    last: Option<Maintenance>,
+    pub(super) last: Option<Maintenance>,
     /// The hold under which the record acts: itself, or the one that it names.
     holder: Option<Maintenance>,
     /// What this drive said to the server's own maintenance system.

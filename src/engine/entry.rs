@@ -16,7 +16,7 @@ use crate::{
     store::{Found, StoreError},
 };
 
-use super::{Control, Driven, Engine, EngineError, drive::Drive};
+use super::{Control, Driven, Engine, EngineError, TakenBack, drive::Drive};
 
 /// A server that somebody wants.
 #[derive(Clone, Debug)]
@@ -175,19 +175,27 @@ impl Engine {
     }
 
     /// Ends a maintenance without putting anything back: the server stays as it is now. For a server that cannot be put
-    /// back, or that is gone. Asks no machine. Audited like every release.
+    /// back, or that is gone. Asks no machine; only what the server's own maintenance system was asked is taken back, as far as
+    /// that can be done in a short time: nobody will do it later. Audited like every release.
     pub async fn abandon(
         &self,
         id: &MaintenanceId,
         seen: Generation,
         reason: &str,
         control: &Control,
-    ) -> Result<Maintenance, EngineError> {
+    ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
         let (record, generation) = self.seize(id, seen, control, |_, _, _, _| Ok(())).await?;
         if control.stop.is_cancelled() {
             // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
             return Err(EngineError::Stopped);
         }
+        // While the slot is still held, so that the next holder does not wait behind it; and as it is after whoever was attached.
+        let record = match self.store().find_uid(&record.uid).await? {
+            Some(Found::Active(now)) => *now,
+            _ => record,
+        };
+        let taken_back = self.take_back_natively(&record, control).await;
+        self.return_node(&record).await;
         let reason = format!("{reason}; nothing was put back");
         self.store()
             .transact(&record.lock_key, &mut |lock, _, now| {
@@ -196,7 +204,7 @@ impl Engine {
                 lock.finish(&record.uid, generation, &Phase::Completed { at: now, ending }, now)
             })
             .await?;
-        Ok(record)
+        Ok((record, taken_back))
     }
 
     /// Takes a hold from its holder and begins what comes next in the same transaction. Returns when nobody who was

@@ -9,6 +9,7 @@ mod lease;
 mod look;
 mod native;
 mod node;
+mod orphans;
 mod owners;
 pub mod process;
 mod snapshot;
@@ -38,6 +39,7 @@ pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
 pub use look::{Held, Seen};
+pub use orphans::TakenBack;
 pub use owners::Claimed;
 
 use lease::LeaseKeeper;

@@ -5,17 +5,17 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, Machine, NativeMaintenance},
+    backend::{BackendError, Machine},
     clock::{never_beyond, within},
     maintenance::{
-        ids::{Generation, Uid},
+        ids::Generation,
         lock::{Leases, ServerLock},
         native::{Asks, NativeWish, Standing, System},
         spec::{Kind, Policy, Spec},
         state::Maintenance,
         step::Action,
     },
-    store::{Found, StoreError},
+    store::StoreError,
 };
 
 use super::{Control, Engine, EngineError, drive::Drive};
@@ -243,43 +243,11 @@ impl Drive<'_> {
         } else {
             deadline.saturating_sub(self.engine.parts.clock.monotonic()).max(STOP_GRACE)
         };
-        let gone = within(limit, self.until_gone(native, &wish)).await;
+        let gone = within(limit, self.engine.until_gone(native, &wish)).await;
         if let Some(Err(error)) = &gone {
             tracing::warn!(%error, "the request to the server's own maintenance system could not be taken back");
         }
         Ok(matches!(gone, Some(Ok(()))))
-    }
-
-    async fn until_gone(&self, native: &dyn NativeMaintenance, wish: &NativeWish) -> Result<(), BackendError> {
-        let clock = Arc::clone(&self.engine.parts.clock);
-        loop {
-            let seen = match native.look(wish, true).await {
-                Ok(seen) => seen,
-                Err(error) => {
-                    // What may not be looked at may be taken back all the same; that it is gone is then not known.
-                    if !error.is_transient() {
-                        native.leave(wish).await?;
-                    }
-                    return Err(error);
-                }
-            };
-            match seen.standing {
-                // What is on its way back needs nobody.
-                Standing::Absent | Standing::Refused(_) => return Ok(()),
-                Standing::Returning(_) => {}
-                Standing::Waiting(_)
-                | Standing::Granted
-                | Standing::Lost(_)
-                | Standing::Failed(_)
-                | Standing::Leftovers(_) => {
-                    native.leave(wish).await?;
-                }
-            }
-            tokio::select! {
-                () = native.changed() => {}
-                () = clock.sleep(Duration::from_millis(500)) => {}
-            }
-        }
     }
 
     /// Takes back requests of ours whose maintenance is no more: somebody died between the two, or did not come back in
@@ -306,13 +274,7 @@ impl Drive<'_> {
         let Some((machine, _)) = self.native()? else { return Ok(()) };
         let Some(native) = machine.native() else { return Ok(()) };
         for request in native.requests().await? {
-            let uid = Uid(request.uid.clone());
-            // Another store's has somebody there. Ours had its record before it was made.
-            let ours = request.store == self.engine.store().id();
-            if ours && !matches!(self.engine.store().find_uid(&uid).await?, Some(Found::Active(_))) {
-                tracing::info!(request = %request.name, "taking back a request that nobody drives any more");
-                native.discard(&request).await?;
-            }
+            self.engine.discard_orphan(&request).await?;
         }
         Ok(())
     }

@@ -27,6 +27,18 @@ impl Engine {
         })
     }
 
+    /// Gives back the Lease that came with a hold, where that ends without steps.
+    pub(super) async fn return_node(&self, record: &Maintenance) {
+        let Some(lease) = &record.node.taken else { return };
+        if let Err(error) = self.store().node(lease, NodeVerb::Return, &node::identity(record)).await {
+            let NodeLease { namespace, node } = lease;
+            tracing::warn!(
+                "{}: the Lease of Node {node} in namespace {namespace} stays, delete it: {error}",
+                record.id
+            );
+        }
+    }
+
     /// Why the Lease that came with a hold is not ours any more, where that was seen.
     pub(super) async fn node_lost(&self, record: &Maintenance) -> Option<String> {
         let lease = record.node.taken.as_ref()?;

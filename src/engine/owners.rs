@@ -54,7 +54,7 @@ impl Engine {
         let (mut made, mut said) = (false, String::new());
         loop {
             let step = async {
-                let binding = there.binding(&id, server).await?;
+                let binding = there.binding(&id, server, &wanted.tolerations).await?;
                 // Not before it is known that it can be had: others would see it for nothing.
                 if !made && !matches!(binding, Binding::Impossible(_)) {
                     there.claim(wanted, None).await?;

@@ -22,6 +22,7 @@ use crate::{
 use super::{
     boot::IgnitionModel,
     schema::{Attributes, attributes, computed, object, optional, required, schema, timeouts},
+    toleration::{self, Tolerations, tolerations_attribute},
     values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, not_empty, power},
 };
 
@@ -58,6 +59,7 @@ pub(super) struct ClaimModel {
     pub(super) image: Text,
     pub(super) ignition: Value<IgnitionModel>,
     pub(super) server_power: Text,
+    pub(super) tolerations: Tolerations,
     pub(super) timeouts: Value<Timeouts>,
     pub(super) phase: Text,
     pub(super) ignition_secret: Text,
@@ -138,6 +140,7 @@ pub(super) fn claim_schema() -> Schema {
                     "With `metal_operator`, and needed there: the power that the owner wants, `On` or `Off`.",
                 ),
             ),
+            ("tolerations", tolerations_attribute()),
             (
                 "timeouts",
                 timeouts([
@@ -180,6 +183,7 @@ impl ClaimModel {
         if let Value::Value(ignition) = &self.ignition {
             ignition.check(diags, &AttributePath::new("ignition"));
         }
+        toleration::check(diags, &self.tolerations);
         check_timeouts(diags, &self.timeouts);
     }
 
@@ -189,6 +193,7 @@ impl ClaimModel {
             ("image", !self.image.is_null()),
             ("ignition", !self.ignition.is_null()),
             ("server_power", !self.server_power.is_null()),
+            ("tolerations", !self.tolerations.is_null()),
             ("timeouts", !self.timeouts.is_null()),
         ] {
             if given {
@@ -262,12 +267,12 @@ impl From<Asked> for AskedModel {
     }
 }
 
-/// Tells the owner what is asked; an answer may be needed.
-pub(super) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], by_hand: bool) {
+/// Tells the owner what is asked; an answer may be needed. `command`: how the command line is called for that.
+pub(super) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], command: &str) {
     if asked.is_empty() {
         return;
     }
-    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, by_hand))).collect();
+    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, command))).collect();
     diags.add_warning(diagnostic(
         "Maintenance is asked for on servers that you own",
         format!("{server}:\n{}", lines.join("\n")),
@@ -275,8 +280,7 @@ pub(super) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], by_ha
     ));
 }
 
-/// `by_hand`: whether the command line can approve it.
-fn line(asked: &Asked, by_hand: bool) -> String {
+fn line(asked: &Asked, command: &str) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(" ({reason})"));
@@ -299,11 +303,7 @@ fn line(asked: &Asked, by_hand: bool) -> String {
             let resource =
                 format!(". It waits for your approval: metal_maintenance_approval with maintenance = {id:?}");
             text.push_str(&resource);
-            text.push_str(&if by_hand {
-                format!(", or terraform-provider-metal approve {id}.")
-            } else {
-                ".".to_owned()
-            });
+            text.push_str(&format!(", or {command} approve {id}."));
         }
     }
     if let Some(at) = asked.escalates_at {

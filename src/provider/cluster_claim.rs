@@ -21,6 +21,7 @@ use super::{
     claim_model::{ClaimModel, tell},
     diagnostics::of_engine,
     private::Owned,
+    toleration,
     values::{Text, bad, given, known, shown_duration, time_limit},
 };
 
@@ -57,6 +58,7 @@ fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Optio
         image: given(&model.image)?.to_owned(),
         ignition: ignition(engine, model)?,
         power,
+        tolerations: toleration::meant(&model.tolerations)?,
     })
 }
 
@@ -83,18 +85,41 @@ impl Claims<'_> {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout: LIMIT }
     }
 
-    /// Complains of what is missing.
-    pub(super) fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+    /// Complains of what is missing, or not possible in this cluster. Only reads.
+    pub(super) async fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         wanted(diags, self.engine, model);
+        if let Err(error) = self.tolerable(diags, model).await {
+            let server = given(&model.server).unwrap_or_default();
+            let detail = format!("{server}: {}", of_engine(server, &error).detail);
+            diags.add_warning(diagnostic("The cluster did not answer", detail, AttributePath::new("tolerations")));
+        }
+    }
+
+    /// Whether the cluster's claims know what is wanted of taints; complains where they do not.
+    async fn tolerable(&self, diags: &mut Diagnostics, model: &ClaimModel) -> Result<bool, EngineError> {
+        if !toleration::are_wanted(&model.tolerations) {
+            return Ok(true);
+        }
+        let known = self.there.tolerates().await?;
+        if let Err(why) = &known {
+            let server = given(&model.server).unwrap_or_default();
+            let detail = format!("{server}: {why}. Leave it out, or have the server's taint taken away.");
+            bad(diags, AttributePath::new("tolerations"), "Not in this cluster", detail);
+        }
+        Ok(known.is_ok())
     }
 
     /// Tells the reviewer whether the server could be had now. Only reads.
     pub(super) async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+        // Where the cluster does not answer, the next question tells so.
+        if matches!(self.tolerable(diags, model).await, Ok(false)) {
+            return;
+        }
         let Some(wanted) = wanted(diags, self.engine, model) else { return };
         let (id, server) = (wanted.id(), &wanted.server);
         let found = async {
             let there = self.there.claim_view(&id, true).await?;
-            Ok::<_, EngineError>((there, self.there.binding(&id, server).await?))
+            Ok::<_, EngineError>((there, self.there.binding(&id, server, &wanted.tolerations).await?))
         };
         let warning = match found.await {
             Ok((Some(claim), _)) if claim.owner.as_deref() != Some(self.engine.owner()) => {
@@ -134,6 +159,9 @@ impl Claims<'_> {
         mut model: ClaimModel,
     ) -> Option<(Value<ClaimModel>, Value<Owned>)> {
         let wanted = wanted(diags, self.engine, &model)?;
+        if matches!(self.tolerable(diags, &model).await, Ok(false)) {
+            return None;
+        }
         let control = self.control(&model, true);
         let server = wanted.server.clone();
         let brought = async {
@@ -171,6 +199,9 @@ impl Claims<'_> {
     ) -> Option<ClaimModel> {
         let wanted = wanted(diags, self.engine, &planned)?;
         let Value::Value(owned) = private else { return None };
+        if matches!(self.tolerable(diags, &planned).await, Ok(false)) {
+            return None;
+        }
         match self.engine.change_claim(self.there, &wanted, &owned.own_uid()).await {
             Ok(view) => {
                 let mut model = planned.clone();
@@ -269,7 +300,7 @@ impl Claims<'_> {
         let asked = self.show(&mut model, &claim, key.as_ref()).await;
         model.contact = known(claim.contact.clone());
         model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());
-        tell(diags, &server, &asked, false);
+        tell(diags, &server, &asked, "terraform-provider-metal --metal-operator");
         Some(model)
     }
 
@@ -349,6 +380,7 @@ impl ClaimModel {
     fn take_over(&mut self, claim: &NativeClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());
+        self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);
         let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
         match &claim.ignition_secret {
             None => self.ignition = Value::Null,

@@ -4,6 +4,7 @@ mod approval_model;
 mod boot;
 mod boot_configuration_model;
 mod cell;
+mod claim_end;
 mod claim_model;
 mod cluster_approval;
 mod cluster_claim;
@@ -31,6 +32,7 @@ mod resource_server_maintenance;
 mod resource_server_operation;
 mod review;
 mod schema;
+mod toleration;
 mod values;
 mod window;
 

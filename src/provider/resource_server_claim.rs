@@ -87,10 +87,12 @@ impl Resource for ServerClaim {
             image: config.image,
             ignition: config.ignition,
             server_power: config.server_power,
+            tolerations: config.tolerations,
             timeouts: config.timeouts,
             ..prior.clone()
         };
         if !replaced.is_empty() {
+            self.farewell(diags, &prior).await;
             self.review(diags, &model).await;
             model.unknown_outputs();
         } else if let Some(engine) = self.cell.engine_if_ready() {
@@ -98,7 +100,7 @@ impl Resource for ServerClaim {
                 None => model.only_told(diags),
                 Some(there) => {
                     let claims = Claims { engine: &engine, there, cell: &self.cell };
-                    claims.check(diags, &model);
+                    self.cell.unless_stopped(claims.check(diags, &model)).await;
                     model.ignition_secret = claims.planned_secret(&model);
                     // One that was imported becomes ours with the first change.
                     if model != prior && model.owner.is_null() {
@@ -117,7 +119,9 @@ impl Resource for ServerClaim {
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<Self::PrivateState<'a>> {
-        let (Value::Value(prior), Value::Value(owned)) = (&prior, &private) else { return Some(private) };
+        let Value::Value(prior) = &prior else { return Some(private) };
+        self.farewell(diags, prior).await;
+        let Value::Value(owned) = &private else { return Some(private) };
         if let Some(engine) = self.cell.engine_if_ready()
             && engine.ownership().is_none()
             && let Ok(view) = engine.view(&owned.key()).await
@@ -248,7 +252,7 @@ impl Resource for ServerClaim {
         let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid()) else {
             return Some((Value::Null, private));
         };
-        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), true);
+        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), "terraform-provider-metal");
         model.contact = known(claim.contact.clone());
         model.show(claim, &view);
         Some((Value::Value(model), private))
@@ -310,6 +314,15 @@ impl ServerClaim {
                 let claims = Claims { engine: &engine, there, cell: &self.cell };
                 self.cell.unless_stopped(claims.review(diags, model)).await;
             }
+        }
+    }
+
+    /// Tells the reviewer what becomes of a server whose claim goes, where that is more than a word.
+    async fn farewell(&self, diags: &mut Diagnostics, prior: &ClaimModel) {
+        let Some(engine) = self.cell.engine_if_ready() else { return };
+        if let Some(there) = engine.ownership() {
+            let claims = Claims { engine: &engine, there, cell: &self.cell };
+            self.cell.unless_stopped(claims.farewell(diags, prior)).await;
         }
     }
 

@@ -147,6 +147,14 @@ for_each_host! {
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();
 
+        workspace.apply().await.succeeded();
+        assert!(place.holder().await.is_some());
+        let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
+        let as_it_is = ["release", "tests/m", "--generation", &generation, "--reason", "test", "--accept-as-is"];
+        workspace.metal(&as_it_is).await.succeeded();
+        assert_eq!(place.holder().await, None);
+        workspace.destroy().await.succeeded();
+
         // Without `take` it is looked at, and nothing is written.
         fleet.configure_with(&workspace, &place.minded("take = false"), &maintenance("node1", "m", "server_power = \"Off\""));
         workspace.plan().await.run.says(&format!("Node: {}, held by nobody.", place.node));

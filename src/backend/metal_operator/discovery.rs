@@ -38,6 +38,8 @@ pub(super) struct Found {
     pub(super) priority: bool,
     /// Whether a server can be kept from new claims (v0.7 and later).
     pub(super) unclaimable: bool,
+    /// Whether a claim can put up with taints (v0.6 and later).
+    pub(super) tolerations: bool,
     /// What a reviewer should know about the combination.
     pub(super) warning: Option<&'static str>,
 }
@@ -121,7 +123,8 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
     }
     let unclaimable = metal.field("Server", "unclaimable");
     let by_reference = metal.field("Server", "serverMaintenanceRef");
-    let found = |way, words, priority, warning| Found { way, words, priority, unclaimable, warning };
+    let tolerations = metal.field("ServerClaim", "tolerations");
+    let found = |way, words, priority, warning| Found { way, words, priority, unclaimable, tolerations, warning };
     match (metal.has(KIND), maintenance.has(KIND)) {
         (true, other) => {
             let words = if metal.field(KIND, "locatorLED") { Words::Labels } else { Words::Annotations };
@@ -230,6 +233,7 @@ mod tests {
         let old: Kind = ("Server", &["serverMaintenanceRef"]);
         let seven: Kind = ("Server", &["serverMaintenanceRef", "unclaimable"]);
         let eight: Kind = ("Server", &["unclaimable"]);
+        let claim: Kind = ("ServerClaim", &["tolerations"]);
         let sm = |fields: &'static [&'static str]| -> Kind { ("ServerMaintenance", fields) };
         let none = Group::default();
         let other = serving(&[sm(&["priority", "locatorLED"])]);
@@ -245,6 +249,9 @@ mod tests {
             let found = judge(&metal, maintenance).unwrap();
             assert_eq!((found.way, found.words, found.priority), (way, words, priority));
         }
+        let tolerates = |kinds: &[Kind]| judge(&serving(kinds), &none).unwrap().tolerations;
+        assert!(tolerates(&[eight, claim]));
+        assert!(!tolerates(&[eight, ("ServerClaim", &["image"])]));
         assert!(judge(&serving(&[("Server", &[])]), &none).unwrap_err().contains("neither"));
         assert!(judge(&none, &none).unwrap_err().contains("no Server"));
     }

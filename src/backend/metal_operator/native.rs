@@ -13,9 +13,9 @@ use super::{
     claims,
     discovery::Way,
     machine::OperatorMachine,
-    objects::{OUR_ID, OUR_STORE, OUR_UID, annotation, full_name, reference, text, whose},
+    objects::{OPERATION, OUR_ID, annotation, reference, text, whose},
+    orphans,
     park::Parking,
-    withdrawal::take_back,
 };
 
 impl OperatorMachine {
@@ -85,25 +85,25 @@ impl NativeMaintenance for OperatorMachine {
     }
 
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
-        let ours = self.fleet.maintenances_of(&self.name).await?.into_iter().filter_map(|object| {
-            Some(NativeRequest {
-                store: annotation(&object, OUR_STORE)?.to_owned(),
-                uid: annotation(&object, OUR_UID)?.to_owned(),
-                name: full_name(&object),
-            })
-        });
-        Ok(ours.collect())
+        orphans::of(&self.fleet, &self.name).await
     }
 
     async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
-        let Some((mirror, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
-        let Some((namespace, name)) = request.name.split_once('/') else { return Ok(()) };
-        let Some(object) = self.fleet.get(mirror, &kind, Some(namespace), name, true).await? else { return Ok(()) };
-        // Perhaps it was made somebody's again meanwhile.
-        if annotation(&object, OUR_UID) != Some(&request.uid) {
-            return Ok(());
+        if request.parks {
+            let wish = orphans::wish_of(request);
+            return self.parking(&wish).leave().await;
         }
-        take_back(&self.fleet, &kind, &object).await
+        orphans::discard(&self.fleet, request).await
+    }
+
+    fn by_hand(&self, wish: &NativeWish, order: Order) -> String {
+        match order {
+            Order::Theirs => {
+                let (space, name) = (&self.fleet.namespace, self.request(wish).name());
+                format!("kubectl delete servermaintenance -n {space} {name}")
+            }
+            Order::Ours => format!("kubectl annotate server {} --overwrite {OPERATION}=unpark", self.name),
+        }
     }
 
     async fn changed(&self) {

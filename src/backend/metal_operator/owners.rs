@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::{
-        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord,
-        NativeWordView,
+        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeRequest, NativeState,
+        NativeWord, NativeWordView, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
 };
@@ -22,8 +22,9 @@ use super::{
         MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
         full_name, label, name, no_server, reference, resource, text, whose,
     },
+    orphans,
     park::{is_parked, parker},
-    word,
+    taints, word,
 };
 
 /// What a claim says.
@@ -40,6 +41,7 @@ fn view(found: &Found, claim: &DynamicObject) -> NativeClaimView {
         image: own(text(claim, "/spec/image")),
         ignition_secret: own(text(claim, "/spec/ignitionSecretRef/name")),
         power: own(text(claim, "/spec/power")),
+        tolerations: taints::tolerated(claim),
         needed: label(claim, NEEDED).is_some() || annotation(claim, NEEDED).is_some(),
         approved: is_approved(found, claim),
         leaving: claim.metadata.deletion_timestamp.is_some(),
@@ -58,7 +60,12 @@ fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
 }
 
 /// Why a server that nobody has claimed is not given to a claim; `Err`: that will not change by itself.
-async fn hindrance(fleet: &Fleet, name: &str, server: &DynamicObject) -> Result<Result<String, String>, BackendError> {
+async fn hindrance(
+    fleet: &Fleet,
+    name: &str,
+    server: &DynamicObject,
+    tolerated: &[Toleration],
+) -> Result<Result<String, String>, BackendError> {
     let state = text(server, "/status/state").unwrap_or("unknown");
     let requests = fleet.maintenances_of(name).await?;
     if is_parked(server) {
@@ -75,10 +82,7 @@ async fn hindrance(fleet: &Fleet, name: &str, server: &DynamicObject) -> Result<
         let by = if annotation(server, OUR_ID).is_some() { format!(", for {}", whose(server)) } else { String::new() };
         return Ok(Err(format!("it is kept from new claims (unclaimable){by}")));
     }
-    let taints = server.data.pointer("/spec/taints").and_then(Value::as_array);
-    let taint = taints.into_iter().flatten().find(|taint| taint["effect"] == "NoBind");
-    if let Some(taint) = taint {
-        let key = taint["key"].as_str().unwrap_or_default();
+    if let Some(key) = taints::keeps_away(server, tolerated) {
         return Ok(Err(format!("its taint {key:?} (NoBind) keeps claims away that do not tolerate it")));
     }
     if let Some(request) = requests.first() {
@@ -97,7 +101,8 @@ impl NativeOwnership for MetalOperatorBackend {
     async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError> {
         let object = self.fleet.known(server, fresh).await?;
         let state = text(&object, "/status/state").unwrap_or_default().to_owned();
-        Ok(NativeState { state, claim: reference(&object, "/spec/serverClaimRef") })
+        let retained = text(&object, "/spec/reclaimPolicy") == Some("Retain");
+        Ok(NativeState { state, claim: reference(&object, "/spec/serverClaimRef"), retained })
     }
 
     async fn claims(&self) -> Result<Vec<NativeClaimView>, BackendError> {
@@ -111,7 +116,15 @@ impl NativeOwnership for MetalOperatorBackend {
         Ok(self.fleet.claim(id, fresh).await?.map(|claim| view(found, &claim)))
     }
 
-    async fn binding(&self, id: &str, server: &str) -> Result<Binding, BackendError> {
+    async fn tolerates(&self) -> Result<Result<(), String>, BackendError> {
+        let tolerates = self.fleet.found().await?.tolerations;
+        Ok(tolerates.then_some(()).ok_or_else(|| {
+            let address = self.fleet.cluster.address();
+            format!("the ServerClaims of {address} have no field for it (metal-operator v0.6 and later have one)")
+        }))
+    }
+
+    async fn binding(&self, id: &str, server: &str, tolerated: &[Toleration]) -> Result<Binding, BackendError> {
         let Some(object) = self.fleet.server(server, true).await? else {
             return Ok(Binding::Impossible(no_server(server)));
         };
@@ -138,7 +151,7 @@ impl NativeOwnership for MetalOperatorBackend {
             None if claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) => {
                 Ok(Binding::Waiting(format!("ServerClaim {id} to be gone")))
             }
-            None => Ok(match hindrance(&self.fleet, server, &object).await? {
+            None => Ok(match hindrance(&self.fleet, server, &object, tolerated).await? {
                 Ok(why) => Binding::Waiting(why),
                 Err(why) => Binding::Impossible(why),
             }),
@@ -147,6 +160,11 @@ impl NativeOwnership for MetalOperatorBackend {
 
     async fn claim(&self, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
+        let tolerates = self.tolerates().await?;
+        if let (false, Err(what)) = (wanted.tolerations.is_empty(), &tolerates) {
+            let (address, what) = (self.fleet.cluster.address(), format!("tolerations: {what}"));
+            return Err(BackendError::Unsupported { address, what });
+        }
         let found = self.fleet.claim(&id, true).await?;
         if let Some(claim) = &found {
             self.may_change(claim, wanted, uid)?;
@@ -170,6 +188,9 @@ impl NativeOwnership for MetalOperatorBackend {
             // What is not said any more is taken away; a server is never exchanged.
             spec.remove("serverRef");
             spec.entry("ignitionSecretRef").or_insert(Value::Null);
+            if tolerates.is_ok() {
+                spec.entry(taints::FIELD).or_insert(Value::Null);
+            }
             let mut change = json!({ "metadata": { "annotations": annotations }, "spec": spec });
             if wanted.contact.is_none() {
                 change["metadata"]["annotations"][OUR_CONTACT] = Value::Null;
@@ -217,6 +238,10 @@ impl NativeOwnership for MetalOperatorBackend {
 
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String {
         format!("{claim}-ignition-{}", sha256.get(..8).unwrap_or(sha256))
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        orphans::all(&self.fleet).await
     }
 
     async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError> {
@@ -301,6 +326,9 @@ fn spec(wanted: &NativeClaim, secret: Option<&str>) -> Map<String, Value> {
     ]);
     if let Some(secret) = secret {
         spec.insert("ignitionSecretRef".to_owned(), json!({ "name": secret }));
+    }
+    if !wanted.tolerations.is_empty() {
+        spec.insert(taints::FIELD.to_owned(), taints::written(&wanted.tolerations));
     }
     spec
 }

@@ -6,11 +6,14 @@ use serde_json::json;
 
 use super::{HELD, cluster, configure, configure_as, maintenance};
 use crate::{
-    servers::ironcore::{
-        Options,
-        api::{Key, Kind},
-        family::Family,
-        world::World,
+    servers::{
+        ironcore::{
+            Options,
+            api::{Key, Kind},
+            family::Family,
+            world::World,
+        },
+        kubernetes::Kubernetes,
     },
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
@@ -36,13 +39,13 @@ fn approval(more: &str) -> String {
 }
 
 /// A cluster of a family whose node1 is claimed.
-async fn claimed(family: Family) -> World {
+pub async fn claimed(family: Family) -> World {
     let world = cluster(family, 1, Options::default()).await;
     world.claim("node1", "owners", "claim1").await;
     world
 }
 
-async fn until_asked(ours: &Workspace) {
+pub async fn until_asked(ours: &Workspace) {
     eventually("the request is seen to wait for the owner", SOON, async || {
         let queue = ours.metal(&["queue"]).await.succeeded();
         queue.stdout.contains("approval on ServerClaim owners/claim1").then_some(())
@@ -54,6 +57,7 @@ for_each_host! {
     async fn a_request_is_approved_used_and_no_plan_flaps(host) {
         for (family, mark) in [
             (Family::V0_7, "label maintenance-approved=true"),
+            (Family::MaintenanceGroup, "label maintenance-approved=true"),
             (Family::Parked, "label maintenance-approved=true"),
             (Family::V0_3, "annotation maintenance-approval=true"),
         ] {
@@ -193,5 +197,50 @@ for_each_host! {
         theirs.plan().await.is_empty();
         theirs.destroy().await.succeeded();
         assert_eq!(labels().await, Vec::<String>::new());
+    }
+}
+
+/// The labels of a Node that tell about maintenance.
+async fn node_labels(kubernetes: &Kubernetes) -> Vec<String> {
+    let nodes: Api<Node> = Api::all(Kubernetes::client(&kubernetes.kubeconfig()).await);
+    let labels = nodes.get("worker-7").await.unwrap().metadata.labels.unwrap_or_default();
+    labels.into_keys().filter(|key| key.contains("maintenance")).collect()
+}
+
+for_each_host! {
+    async fn the_node_may_be_in_a_cluster_of_its_own(host) {
+        let world = claimed(Family::V0_7).await;
+        let mut workers = Kubernetes::start();
+        for kubernetes in [&world.kubernetes, &workers] {
+            kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
+        }
+        let theirs = Workspace::new(host);
+        let configured = |node: &str| {
+            theirs.configure(&format!(
+                "provider \"metal\" {{\n  metal_operator = {{\n    kubeconfig = \"{}\"\n    node_kubeconfig = \"{}\"\n    \
+                 bmc_insecure = true\n    request_timeout = \"3s\"\n  }}\n}}\n{}",
+                world.kubernetes.kubeconfig().display(),
+                workers.kubeconfig().display(),
+                approval(&format!("all = true\n  node = \"{node}\"")),
+            ));
+        };
+        configured("worker-8");
+        let missing = theirs.apply().await.failed();
+        missing.says("there is no Node \"worker-8\"").says(&workers.url());
+        configured("worker-7");
+        theirs.apply().await.succeeded();
+        assert_eq!(node_labels(&workers).await, ["metal.ironcore.dev/maintenance-approval", "metal.ironcore.dev/maintenance-approved"]);
+        assert_eq!(node_labels(&world.kubernetes).await, Vec::<String>::new(), "the other cluster's Node of that name");
+        assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+        theirs.plan().await.is_empty();
+        // While it is away nothing is taken for gone, and nothing for taken back.
+        workers.kill();
+        theirs.refresh().await.succeeded().says("The cluster did not answer").says("last known values");
+        assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "InForce");
+        theirs.destroy().await.failed().says("node1");
+        assert!(theirs.resource(APPROVAL).await.is_some());
+        workers.start_again();
+        theirs.destroy().await.succeeded();
+        assert_eq!(node_labels(&workers).await, Vec::<String>::new());
     }
 }

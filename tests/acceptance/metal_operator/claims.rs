@@ -19,6 +19,7 @@ use crate::{
 };
 
 const CLAIM: &str = "metal_server_claim.db";
+const DESTROY: &[&str] = &["plan", "-destroy", "-input=false", "-no-color"];
 const SENTINEL: &str = "sentinel-4d7e-of-the-claim";
 
 fn claim(name: &str, more: &str) -> String {
@@ -80,6 +81,14 @@ for_each_host! {
             workspace.plan().await.is_empty();
             assert_eq!(secrets(&world).await.len(), 2);
 
+            let plan = workspace.run(DESTROY).await.succeeded();
+            plan.says("A server will be switched off and given back").says("node1: ServerClaim default/a goes");
+            plan.says("Then the next claim may have it").says("wipes no disk");
+            let retain = json!({"spec": {"reclaimPolicy": "Retain"}});
+            world.cluster.merge(Kind::Server, &Key::cluster("node1"), retain).await.unwrap();
+            workspace.run(DESTROY).await.succeeded().says("reclaimPolicy is Retain").is_silent_about("Then the next claim");
+            let recycle = json!({"spec": {"reclaimPolicy": "Recycle"}});
+            world.cluster.merge(Kind::Server, &Key::cluster("node1"), recycle).await.unwrap();
             workspace.destroy().await.succeeded();
             assert!(world.find(Kind::Claim, &Key::within("default", "a")).await.is_none());
             assert_eq!(world.server("node1").await["spec"].get("serverClaimRef"), None, "destroy waits until it is free");
@@ -177,7 +186,6 @@ for_each_host! {
         let mut by_hand = workspace.beside();
         by_hand.set("METAL_KUBECONFIG", world.kubernetes.user("ci", &["system:masters"]).display().to_string());
         by_hand.metal(&queue).await.succeeded().says("node1 default, as default/a, Bound").says("asked ops/bios");
-        by_hand.metal(&["approve", "ops/bios", "--metal-operator"]).await.failed().says("approved on its ServerClaim");
         let server = "data \"metal_server\" \"one\" {\n  name = \"node1\"\n}\noutput \"one\" {\n  value = data.metal_server.one\n}\n";
         configure(&world, &reader, server);
         reader.apply().await.succeeded();
@@ -187,6 +195,13 @@ for_each_host! {
         configure(&world, &reader, &server.replace("node1", "node9"));
         reader.apply().await.failed().says("node9 is not there");
         assert_eq!((&seen["maintenance_needed"], &seen["pending"][0]["maintenance"]), (&json!(true), &json!("ops/bios")), "{seen}");
+        // Giving it another name takes it away for a moment, and so does destroying it: both plans say what that means.
+        let mine = claim("b", "ignition = { secret_name = \"a-ignition\" }");
+        configure(&world, &workspace, &mine);
+        let plan = workspace.try_plan().await.succeeded();
+        plan.says("A server will be switched off and given back").says("node1: ServerClaim default/a goes");
+        let plan = workspace.run(DESTROY).await.succeeded();
+        plan.says("Maintenance that waits for approval starts when a claim goes").says("ops/bios would need no approval");
         workspace.destroy().await.succeeded();
         assert!(world.list(Kind::Claim).await.is_empty());
     }

@@ -4,6 +4,7 @@ mod access;
 mod answers;
 mod approvals;
 mod boot;
+mod by_hand;
 mod claims;
 mod economy;
 mod families;
@@ -14,7 +15,9 @@ mod migration;
 mod operations;
 mod outages;
 mod races;
+mod silence;
 mod strangers;
+mod tolerations;
 
 use std::path::Path;
 

@@ -1,0 +1,82 @@
+//! Requests that our processes made, as they are found without knowing whose they are, and taking back those of nobody.
+
+use std::collections::BTreeMap;
+
+use kube::core::DynamicObject;
+
+use crate::{
+    backend::{BackendError, NativeRequest},
+    maintenance::native::{Asks, NativeWish},
+};
+
+use super::{
+    discovery::Way,
+    fleet::Fleet,
+    objects::{OUR_STORE, OUR_UID, annotation, full_name, text},
+    withdrawal::take_back,
+};
+
+/// What one of our annotated objects asks. Another one asks nothing of ours.
+fn request(object: &DynamicObject, parks: bool) -> Option<NativeRequest> {
+    let full = full_name(object);
+    Some(NativeRequest {
+        store: annotation(object, OUR_STORE)?.to_owned(),
+        uid: annotation(object, OUR_UID)?.to_owned(),
+        server: if parks { full.clone() } else { text(object, "/spec/serverRef/name")?.to_owned() },
+        name: if parks { format!("the parking of Server {full}") } else { format!("ServerMaintenance {full}") },
+        parks,
+    })
+}
+
+/// Those for every server.
+pub(super) async fn all(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendError> {
+    use super::errors::error;
+    if fleet.found().await?.way == Way::Park {
+        let servers = fleet.servers.all().await.map_err(error)?;
+        return Ok(servers.iter().filter_map(|server| request(server, true)).collect());
+    }
+    let Some((mirror, _)) = fleet.maintenances().await? else { return Ok(Vec::new()) };
+    let all = mirror.all().await.map_err(error)?;
+    Ok(all.iter().filter_map(|object| request(object, false)).collect())
+}
+
+/// Those for one server.
+pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<NativeRequest>, BackendError> {
+    if fleet.found().await?.way == Way::Park {
+        let server = fleet.server(server, false).await?;
+        return Ok(server.iter().filter_map(|server| request(server, true)).collect());
+    }
+    Ok(fleet.maintenances_of(server).await?.iter().filter_map(|object| request(object, false)).collect())
+}
+
+/// Takes back a `ServerMaintenance` whose maintenance is no more.
+pub(super) async fn discard(fleet: &Fleet, request: &NativeRequest) -> Result<(), BackendError> {
+    let Some((mirror, kind)) = fleet.maintenances().await? else { return Ok(()) };
+    let full = request.name.rsplit(' ').next().unwrap_or_default();
+    let Some((namespace, name)) = full.split_once('/') else { return Ok(()) };
+    let Some(object) = fleet.get(mirror, &kind, Some(namespace), name, true).await? else { return Ok(()) };
+    // Perhaps it was made somebody's again meanwhile.
+    if annotation(&object, OUR_UID) != Some(&request.uid) {
+        return Ok(());
+    }
+    take_back(fleet, &kind, &object).await
+}
+
+/// What is known of the maintenance of a parking when nothing else tells of it any more: whose it is.
+pub(super) fn wish_of(request: &NativeRequest) -> NativeWish {
+    NativeWish {
+        store: request.store.clone(),
+        uid: request.uid.clone(),
+        id: String::new(),
+        owner: String::new(),
+        run: String::new(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: None,
+        ticket: None,
+        asked: true,
+        entered: true,
+        enters: true,
+        memory: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,176 @@
+//! `approve` and `withdraw` where a server's owner speaks on a cluster's ServerClaim.
+//!
+//! The key on the claim counts for everything that is asked of it. Beside it stands that this owner's command line wrote it, so
+//! that `withdraw` takes back no key of a `metal_maintenance_approval`, of a controller or of a person with kubectl.
+
+use serde_json::json;
+
+use crate::{
+    backend::{NativeClaimView, NativeOwnership, NativeWord},
+    engine::{Engine, EngineError},
+    maintenance::{approval::Asked, ids::MaintenanceId, spec::Policy},
+    store::Found,
+};
+
+use super::{
+    approvals::{explained, shown},
+    commands::{CommandError, pretty},
+};
+
+/// A request by its name, wherever it is known.
+struct Request {
+    server: String,
+    started: bool,
+    asks: bool,
+}
+
+/// Finds a request: in the store, or, of somebody else, in the cluster.
+async fn find(engine: &Engine, there: &dyn NativeOwnership, id: &MaintenanceId) -> Result<Request, CommandError> {
+    let known = engine.store().find(id).await?;
+    if let Some(Found::Active(record)) = &known {
+        let asks = record.spec.policy == Policy::OwnerApproval && !record.spec.always_perform;
+        let started = record.admitted_at.is_some();
+        return Ok(Request { server: record.server().to_owned(), started, asks });
+    }
+    for server in there.claims().await.map_err(EngineError::from)?.into_iter().filter_map(|claim| claim.server) {
+        let all = there.asked(&server).await.map_err(EngineError::from)?;
+        // What our store knows is said above, as far as it is not over.
+        let mut others = all.into_iter().filter(|it| it.store.as_deref() != Some(engine.store().id()));
+        if let Some(found) = others.find(|asked| asked.id == id.to_string()) {
+            return Ok(Request { server, started: found.started, asks: found.asks });
+        }
+    }
+    Err(match known {
+        Some(Found::Past(record)) => EngineError::Over(record),
+        _ => EngineError::NotFound { id: id.clone(), store: engine.store().address() },
+    }
+    .into())
+}
+
+/// The word of this owner's command line on a claim.
+fn word(engine: &Engine, claim: &NativeClaimView) -> NativeWord {
+    NativeWord {
+        uid: format!("command-line/{}", engine.owner()),
+        claim: claim.id.clone(),
+        claim_uid: Some(claim.uid.clone()),
+        node: None,
+    }
+}
+
+async fn claim_on(engine: &Engine, there: &dyn NativeOwnership, server: &str) -> Result<NativeClaimView, CommandError> {
+    engine.claim_on(there, server).await.map_err(|error| explained(error, engine))
+}
+
+async fn asked(
+    engine: &Engine,
+    there: &dyn NativeOwnership,
+    server: &str,
+    approved: bool,
+) -> Result<Vec<Asked>, CommandError> {
+    let key = engine.known_lock_key(server).await;
+    Ok(engine.asked_there(there, server, key.as_ref(), approved).await?)
+}
+
+fn lines(asked: &[Asked]) -> String {
+    asked.iter().map(|asked| format!("  asked     {}\n", shown(asked))).collect()
+}
+
+/// Writes the owner's key on the claim.
+pub(super) async fn approve(
+    engine: &Engine,
+    there: &dyn NativeOwnership,
+    id: &MaintenanceId,
+    limited: bool,
+    as_json: bool,
+) -> Result<String, CommandError> {
+    if limited {
+        return Err(CommandError::Other(
+            "--not-before and --expires do not go with --metal-operator: metal-operator knows only whether there is an \
+             approval"
+                .to_owned(),
+        ));
+    }
+    let request = find(engine, there, id).await?;
+    let server = &request.server;
+    if request.started {
+        return Err(CommandError::Other(format!("{id} has started; an approval counts at the start only")));
+    }
+    if !request.asks {
+        return Err(CommandError::Other(format!(
+            "{id} needs no approval. Nothing was written, because a yes on {server} would count for everything that is asked \
+             of it"
+        )));
+    }
+    let claim = claim_on(engine, there, server).await?;
+    let word = word(engine, &claim);
+    let before = there.word(&word).await.map_err(EngineError::from)?;
+    engine.give_word(there, &word).await?;
+    let seen = there.word(&word).await.map_err(EngineError::from)?;
+    let asked = asked(engine, there, server, true).await?;
+    let written = seen.ours && !before.present;
+    if as_json {
+        return Ok(pretty(&json!({
+            "id": id, "server": server, "claim": claim.id, "cluster": there.address(), "place": seen.place,
+            "approved": seen.present, "written": written, "pending": asked,
+        })));
+    }
+    let (place, address) = (&seen.place, there.address());
+    let what = match (seen.present, seen.ours) {
+        (false, _) => {
+            let problem = format!("{place} was written, and somebody took it away at once ({address})");
+            return Err(CommandError::Other(problem));
+        }
+        (true, true) if written => format!("wrote the {place}"),
+        (true, true) => format!("the {place} is there already, from an earlier approve"),
+        (true, false) => format!("the {place} is there already, from somebody else; nothing was written"),
+    };
+    Ok(format!(
+        "{id} is approved on {server}: {what}, in {address}\nIt counts for everything that is asked of {server} until the last \
+         of it has ended, also for what is asked later. Now:\n{}",
+        lines(&asked)
+    ))
+}
+
+/// Takes the key from the claim, if this owner's command line wrote it.
+pub(super) async fn withdraw(
+    engine: &Engine,
+    there: &dyn NativeOwnership,
+    id: &MaintenanceId,
+    as_json: bool,
+) -> Result<String, CommandError> {
+    let request = find(engine, there, id).await?;
+    let server = &request.server;
+    let claim = claim_on(engine, there, server).await?;
+    let word = word(engine, &claim);
+    let before = there.word(&word).await.map_err(EngineError::from)?;
+    let (place, address) = (&before.place, there.address());
+    if !before.present {
+        return Err(CommandError::Other(format!("{id} is not approved: there is no {place}, in {address}")));
+    }
+    if !before.ours {
+        return Err(CommandError::Other(format!(
+            "the {place} is left as it is, in {address}: it was not written by `approve` of the owner {:?}. Whoever wrote it \
+             takes it back: a metal_maintenance_approval when it is destroyed, a person with kubectl",
+            engine.owner()
+        )));
+    }
+    engine.take_word(there, &word).await?;
+    let still = there.word(&word).await.map_err(EngineError::from)?.present;
+    let asked = asked(engine, there, server, still).await?;
+    if as_json {
+        return Ok(pretty(&json!({
+            "id": id, "server": server, "claim": claim.id, "cluster": address, "place": place, "withdrawn": true,
+            "had_started": request.started, "approved": still, "pending": asked,
+        })));
+    }
+    let mut text = format!("The approval of {id} is withdrawn: took away the {place}, in {address}\n");
+    if request.started {
+        text.push_str(&format!("{id} has started and goes on\n"));
+    }
+    if still {
+        text.push_str("Somebody else has approved meanwhile; that is left as it is\n");
+    } else if !asked.is_empty() {
+        text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
+    }
+    Ok(text)
+}

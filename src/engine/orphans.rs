@@ -1,0 +1,226 @@
+//! Requests to servers' own maintenance systems whose maintenance is no more: taken back by whoever meets them.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    backend::{BackendError, NativeMaintenance, NativeRequest},
+    clock::within,
+    maintenance::{
+        ids::{MaintenanceId, Uid},
+        lock::{Leases, ServerLock},
+        native::{Asks, NativeWish, Order, Standing},
+        state::{Maintenance, Phase},
+    },
+    store::Found,
+};
+
+use super::{Control, Engine, EngineError, native::wish_of};
+
+/// How long a request is tried to be taken back of which nothing else depends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a cluster is given to tell what is there.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// The pause between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What became of a request whose maintenance was ended as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakenBack {
+    /// It is gone, or its system lets go of the server.
+    Gone,
+    /// It is still there.
+    Left {
+        /// Why it could not be taken back.
+        why: String,
+        /// How a person takes it back.
+        by_hand: String,
+    },
+}
+
+impl Engine {
+    /// Takes back what a record asked of its server's own system, as far as that can be done in a short time. `None`: it asked
+    /// nothing there.
+    pub(super) async fn take_back_natively(&self, record: &Maintenance, control: &Control) -> Option<TakenBack> {
+        let native = record.native.as_ref().filter(|native| native.asked || native.entered)?;
+        let wish = NativeWish { asks: Asks::Nobody, ..wish_of(record, self.store().id()) };
+        let machine = self.machine(record.server()).ok();
+        let Some(system) = machine.as_ref().and_then(|machine| machine.native()) else {
+            let why = "this command does not reach the cluster (--metal-operator)".to_owned();
+            return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
+        };
+        let mut why = "it did not end in time".to_owned();
+        let limit = PATIENCE.min(control.timeout);
+        let gone = within(limit, async {
+            while let Err(error) = self.until_let_go(system, &wish, native.system.order).await {
+                why = error.to_string();
+                if !error.is_transient() {
+                    return false;
+                }
+                self.parts.clock.sleep(PAUSE).await;
+            }
+            true
+        });
+        let gone = tokio::select! {
+            gone = gone => gone,
+            () = control.stop.cancelled() => None,
+        };
+        if gone == Some(true) {
+            return Some(TakenBack::Gone);
+        }
+        Some(TakenBack::Left { why, by_hand: system.by_hand(&wish, native.system.order) })
+    }
+
+    /// Until nothing of ours is in the way any more. That a server is on its way back is not waited for where its request is
+    /// gone: nobody needs it for that.
+    async fn until_let_go(
+        &self,
+        native: &dyn NativeMaintenance,
+        wish: &NativeWish,
+        order: Order,
+    ) -> Result<(), BackendError> {
+        loop {
+            match native.look(wish, true).await?.standing {
+                Standing::Absent | Standing::Refused(_) => return Ok(()),
+                // Whoever parked it since is left alone.
+                Standing::Lost(_) if order == Order::Ours => return Ok(()),
+                Standing::Returning(_) if order == Order::Theirs => {
+                    if !native.requests().await?.iter().any(|request| request.uid == wish.uid) {
+                        return Ok(());
+                    }
+                }
+                Standing::Returning(_) => {}
+                _ => native.leave(wish).await?,
+            }
+            tokio::select! {
+                () = native.changed() => {}
+                () = self.parts.clock.sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// The same as it was waited for by whoever leaves the queue.
+    pub(super) async fn until_gone(
+        &self,
+        native: &dyn NativeMaintenance,
+        wish: &NativeWish,
+    ) -> Result<(), BackendError> {
+        let clock = Arc::clone(&self.parts.clock);
+        loop {
+            let seen = match native.look(wish, true).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    // What may not be looked at may be taken back all the same; that it is gone is then not known.
+                    if !error.is_transient() {
+                        native.leave(wish).await?;
+                    }
+                    return Err(error);
+                }
+            };
+            match seen.standing {
+                // What is on its way back needs nobody.
+                Standing::Absent | Standing::Refused(_) => return Ok(()),
+                Standing::Returning(_) => {}
+                Standing::Waiting(_)
+                | Standing::Granted
+                | Standing::Lost(_)
+                | Standing::Failed(_)
+                | Standing::Leftovers(_) => {
+                    native.leave(wish).await?;
+                }
+            }
+            tokio::select! {
+                () = native.changed() => {}
+                () = clock.sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// Takes a request back if it is of our store and its maintenance is no more. Another store's has somebody there; ours had
+    /// its record before it was made.
+    pub(super) async fn discard_orphan(&self, request: &NativeRequest) -> Result<(), EngineError> {
+        if request.store != self.store().id() {
+            return Ok(());
+        }
+        let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
+            Some(Found::Active(_)) => return Ok(()),
+            Some(Found::Past(record)) => Some(record),
+            None => None,
+        };
+        let machine = self.machine(&request.server)?;
+        let Some(native) = machine.native() else { return Ok(()) };
+        tracing::info!(
+            "{}: taking back {}, whose maintenance is over and which nobody drives any more",
+            request.server,
+            request.name
+        );
+        if !request.parks {
+            return Ok(native.discard(request).await?);
+        }
+        // What was before is in the record only; without it the server is let go, and stays closed to new claims.
+        let Some(record) = record else { return Ok(native.discard(request).await?) };
+        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_of(&record, self.store().id()) };
+        if within(PATIENCE, self.until_let_go(native, &wish, Order::Ours)).await.is_none() {
+            tracing::warn!("{}: the operator has not let go of the server yet", request.server);
+        }
+        Ok(())
+    }
+
+    /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
+    /// done is told and left for the next time.
+    pub async fn tidy(&self, server: Option<&str>) {
+        let Some(there) = self.ownership() else { return };
+        self.drop_lost_places().await;
+        let requests = match within(LOOK, there.requests()).await {
+            Some(Ok(requests)) => requests,
+            Some(Err(error)) => {
+                tracing::warn!("requests that nobody drives any more could not be looked for: {error}");
+                return;
+            }
+            None => {
+                let address = there.address();
+                tracing::warn!("{address} did not tell in time whether there are requests that nobody drives any more");
+                return;
+            }
+        };
+        for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
+            match within(PATIENCE, self.discard_orphan(request)).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    tracing::warn!("{}: {} could not be taken back: {error}", request.server, request.name);
+                }
+                None => tracing::warn!("{}: {} could not be taken back in time", request.server, request.name),
+            }
+        }
+    }
+
+    /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.
+    async fn drop_lost_places(&self) {
+        let Ok(views) = self.store().view_all().await else { return };
+        let asks = |record: &Maintenance| {
+            record.phase == Phase::Pending && record.native.as_ref().is_some_and(|native| native.asked)
+        };
+        for view in views.iter().filter(|view| view.lock.active.iter().any(asks)) {
+            let mut lost: Vec<MaintenanceId> = Vec::new();
+            let mut drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
+                let before: Vec<_> = lock.active.iter().map(|record| record.id.clone()).collect();
+                lock.drop_absent(leases, now);
+                lost = before.into_iter().filter(|id| !lock.active.iter().any(|record| record.id == *id)).collect();
+                Ok(())
+            };
+            match self.store().transact(&view.lock.key, &mut drop_absent).await {
+                Ok(()) => {
+                    for id in &lost {
+                        tracing::info!("{id} lost its place: nobody came back in time");
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "absent waiters could not be dropped"),
+            }
+        }
+    }
+}
+
+/// Where nothing tells what it is called.
+const BY_HAND: &str = "kubectl get servermaintenances -A -l app.kubernetes.io/managed-by=terraform-provider-metal shows it; \
+                       deleting it is safe";

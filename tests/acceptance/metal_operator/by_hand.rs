@@ -1,0 +1,243 @@
+//! The command line where servers are a cluster's: an owner's word, servers that are accepted as they are, and what is left
+//! behind by processes that died.
+
+use serde_json::{Value, json};
+
+use super::{
+    approvals::{claimed, until_asked},
+    configure, maintenance,
+    strangers::{ours, request, until_request, withdraw},
+};
+use crate::{
+    servers::{
+        ironcore::{
+            api::{Key, Kind},
+            family::Family,
+            world::World,
+        },
+        toxiproxy::Toxiproxy,
+    },
+    support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+/// Lets the command line of a user reach the cluster, by way of `url`.
+fn reaches(workspace: &mut Workspace, world: &World, url: &str) {
+    let kubeconfig = world.kubernetes.kubeconfig_at(url, "admin");
+    workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
+}
+
+/// What a person types after `--metal-operator`.
+async fn metal(workspace: &Workspace, arguments: &[&str]) -> crate::support::run::Run {
+    let all: Vec<&str> = ["--metal-operator"].iter().chain(arguments).copied().collect();
+    workspace.metal(&all).await
+}
+
+for_each_host! {
+    async fn an_owner_approves_and_withdraws_on_the_claim(host) {
+        for (family, mark, place) in [
+            (Family::V0_7, "label maintenance-approved=true", "label metal.ironcore.dev/maintenance-approved"),
+            (Family::V0_3, "annotation maintenance-approval=true", "annotation metal.ironcore.dev/maintenance-approval"),
+        ] {
+            let world = claimed(family).await;
+            let mut ours = Workspace::new(host);
+            reaches(&mut ours, &world, &world.kubernetes.url());
+            configure(&world, &ours, &maintenance("OwnerApproval", ""));
+            let apply = ours.start_apply();
+            until_asked(&ours).await;
+            metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("ops/bios is not approved").says(place);
+            metal(&ours, &["approve", "ops/other"]).await.failed().says("ops/other");
+            let limited = ["approve", "ops/bios", "--expires", "2099-01-01T00:00:00Z"];
+            metal(&ours, &limited).await.failed().says("do not go with --metal-operator");
+            assert!(!world.marks("owners", "claim1").await.contains(&mark.to_owned()));
+
+            let said = metal(&ours, &["approve", "ops/bios"]).await.succeeded();
+            said.says(&format!("ops/bios is approved on node1: wrote the {place} of ServerClaim owners/claim1"));
+            said.says(&world.kubernetes.url()).says("counts for everything that is asked of node1").says("BIOS 2.19");
+            assert!(world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
+            apply.wait(SOON * 2).await.succeeded();
+            metal(&ours, &["approve", "ops/bios"]).await.failed().says("ops/bios has started");
+            // What has started goes on.
+            let said = metal(&ours, &["withdraw", "ops/bios"]).await.succeeded();
+            said.says(&format!("took away the {place} of ServerClaim owners/claim1")).says("has started and goes on");
+            assert!(!world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
+            ours.plan().await.is_empty();
+            ours.destroy().await.succeeded();
+            assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+        }
+    }
+}
+
+for_each_host! {
+    async fn a_key_of_somebody_else_is_never_taken_back_by_hand(host) {
+        let world = claimed(Family::V0_7).await;
+        let approved = "label maintenance-approved=true".to_owned();
+        let mut ours = Workspace::new(host);
+        reaches(&mut ours, &world, &world.kubernetes.url());
+        configure(&world, &ours, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
+        ours.apply().await.failed().says("approval on ServerClaim owners/claim1");
+
+        // With kubectl, as the message says.
+        world.approve("owners", "claim1").await;
+        metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from somebody else; nothing was written");
+        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("is left as it is");
+        assert!(world.marks("owners", "claim1").await.contains(&approved));
+        world.withdraw("owners", "claim1").await;
+
+        // By a configuration of the same owner.
+        let theirs = ours.beside();
+        configure(&world, &theirs, "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n");
+        theirs.apply().await.succeeded();
+        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("is left as it is");
+        assert!(world.marks("owners", "claim1").await.contains(&approved));
+        theirs.destroy().await.succeeded();
+        assert!(!world.marks("owners", "claim1").await.contains(&approved));
+
+        // What was written by hand goes by hand, and comes again; a script is told the same.
+        let said = metal(&ours, &["approve", "ops/bios", "--json"]).await.succeeded();
+        let said: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!((&said["written"], &said["claim"], &said["server"]), (&json!(true), &json!("owners/claim1"), &json!("node1")));
+        metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from an earlier approve");
+        let said = metal(&ours, &["withdraw", "ops/bios"]).await.succeeded();
+        said.says("The approval of ops/bios is withdrawn").says("waits for approval");
+        assert!(!world.marks("owners", "claim1").await.contains(&approved));
+
+        // Only the owner speaks.
+        let owner = json!({"metadata": {"annotations": {"terraform-provider-metal/owner": "team-db"}}});
+        world.cluster.merge(Kind::Claim, &Key::within("owners", "claim1"), owner).await.unwrap();
+        metal(&ours, &["approve", "ops/bios"]).await.failed().says("only its owner approves (--owner team-db)");
+        assert!(!world.marks("owners", "claim1").await.contains(&approved));
+    }
+}
+
+/// The arguments that accept `node1` as it is.
+async fn acceptance(workspace: &Workspace) -> Vec<String> {
+    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let generation = shown["maintenance"]["generation"].to_string();
+    let words = ["release", "ops/bios", "--generation", &generation, "--reason", "scrapped", "--accept-as-is"];
+    words.map(str::to_owned).to_vec()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// Whether the server carries anything of ours.
+async fn is_marked(world: &World) -> bool {
+    let server = world.server("node1").await;
+    let annotations = server["metadata"]["annotations"].to_string();
+    annotations.contains("terraform-provider-metal/") || annotations.contains("metal.ironcore.dev/parked")
+}
+
+for_each_host! {
+    async fn accepting_a_server_as_it_is_takes_the_request_back(host) {
+        for family in [Family::V0_7, Family::V0_5, Family::Parked] {
+            let world = claimed(family).await;
+            let mut workspace = Workspace::new(host);
+            reaches(&mut workspace, &world, &world.kubernetes.url());
+            configure(&world, &workspace, &maintenance("Enforced", ""));
+            workspace.apply().await.succeeded();
+            let release = acceptance(&workspace).await;
+            let said = metal(&workspace, &words(&release)).await.succeeded();
+            said.says("ops/bios is over; node1 was left as it is").says("What was asked of its own system is taken back");
+            if family != Family::Parked {
+                assert!(ours(&world, "node1").await.is_none(), "{family:?}");
+            }
+            assert!(!is_marked(&world).await, "{family:?}: {}", world.server("node1").await);
+            world.until_state("node1", "Reserved").await;
+            assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new(), "{family:?}");
+            workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+            workspace.destroy().await.succeeded();
+        }
+    }
+}
+
+/// The cluster is away while a server is accepted as it is: that is told, and mended by whoever looks next.
+async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
+    let world = claimed(family).await;
+    let proxy = Toxiproxy::to(&world.kubernetes.host());
+    let mut workspace = Workspace::new(host);
+    reaches(&mut workspace, &world, &format!("https://{}", proxy.host()));
+    configure(&world, &workspace, &maintenance("Enforced", ""));
+    workspace.apply().await.succeeded();
+    let release = acceptance(&workspace).await;
+    proxy.cut();
+    let said = metal(&workspace, &words(&release)).await.succeeded();
+    said.says("ops/bios is over; node1 was left as it is").says("is LEFT there").says(by_hand);
+    assert!(said.took < SOON * 2, "{:?}", said.took);
+    // Looking goes on while it is away, and says that something was not looked for.
+    let looked = metal(&workspace, &["queue"]).await.succeeded();
+    looked.says("Nobody holds a server").says("requests that nobody drives any more");
+    proxy.mend();
+    let other = Key::within("others", "later");
+    if family != Family::Parked {
+        assert!(ours(&world, "node1").await.is_some());
+        assert_eq!(request(&world, "later", "node1", "Enforced", 0).await, other);
+    }
+    assert_eq!(
+        world.server("node1").await["metadata"]["annotations"].to_string().contains("ops/bios"),
+        family == Family::Parked
+    );
+    // Another user's store does not know the maintenance: his is the wrong one to judge it.
+    let mut stranger = Workspace::new(host);
+    reaches(&mut stranger, &world, &format!("https://{}", proxy.host()));
+    metal(&stranger, &["queue"]).await.succeeded().is_silent_about("taking back");
+    metal(&workspace, &["queue"]).await.succeeded().says("taking back").says("whose maintenance is over");
+    if family == Family::Parked {
+        eventually("it is let go", SOON, async || (!is_marked(&world).await).then_some(())).await;
+        world.until_state("node1", "Reserved").await;
+    } else {
+        eventually("ours is gone", SOON, async || ours(&world, "node1").await.is_none().then_some(())).await;
+        until_request(&world, &other, "InMaintenance").await;
+    }
+    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_could_not_be_taken_back_is_told_and_taken_back_by_the_next_look() {
+    is_left_and_tidied(Family::V0_7, Host::OpenTofu, "kubectl delete servermaintenance -n default node1-").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_the_next_look() {
+    let by_hand = "kubectl annotate server node1 --overwrite metal.ironcore.dev/operation=unpark";
+    is_left_and_tidied(Family::Parked, Host::Terraform, by_hand).await;
+}
+
+/// Without the way to the cluster a server can be accepted as it is too, but not silently.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
+    let world = claimed(Family::V0_6).await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure(&world, &workspace, &maintenance("Enforced", ""));
+    workspace.apply().await.succeeded();
+    let release = acceptance(&workspace).await;
+    let said = workspace.metal(&words(&release)).await.succeeded();
+    said.says("is LEFT there").says("--metal-operator").says("kubectl get servermaintenances -A -l");
+    assert!(ours(&world, "node1").await.is_some());
+}
+
+/// Somebody died while waiting, and nobody asks for that server any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_takes_back_what_nobody_drives_any_more() {
+    let world = claimed(Family::V0_7).await;
+    let disk = request(&world, "disk", "node1", "Enforced", 0).await;
+    until_request(&world, &disk, "InMaintenance").await;
+    let mut workspace = Workspace::new(Host::OpenTofu);
+    reaches(&mut workspace, &world, &world.kubernetes.url());
+    configure(&world, &workspace, &maintenance("Enforced", "hold_place_for = \"1s\""));
+    let lost = workspace.start_apply();
+    lost.until_it_logs("turn: others/disk", SOON).await;
+    // Whoever looks while it is driven takes nothing away.
+    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+    assert!(ours(&world, "node1").await.is_some());
+    lost.kill_everything();
+    drop(lost);
+    eventually("the request is taken back", SOON * 3, async || {
+        metal(&workspace, &["queue"]).await.succeeded();
+        ours(&world, "node1").await.is_none().then_some(())
+    })
+    .await;
+    withdraw(&world, &disk).await;
+    world.until_state("node1", "Reserved").await;
+}
