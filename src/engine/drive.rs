@@ -293,7 +293,7 @@ impl<'a> Drive<'a> {
         let (uid, generation) = (self.uid.clone(), self.generation);
         let aging = self.engine.tuning().aging;
         let mut finish = None;
-        let said = describe(&change);
+        let said = change.told();
         let result = self
             .engine
             .store()
@@ -433,19 +433,4 @@ impl<'a> Drive<'a> {
         }
         self.last.clone().ok_or_else(|| EngineError::LeaseLost("the record is gone".to_owned()))
     }
-}
-
-fn describe(change: &Change) -> Option<String> {
-    Some(match change {
-        Change::Admit(_) => "its turn: the server is taken".to_owned(),
-        Change::Withdraw => "left the queue".to_owned(),
-        Change::Prepared => "in maintenance".to_owned(),
-        Change::BeginRelease(ending) => format!("giving the server back ({ending})"),
-        Change::Stuck(cause) => format!("could not be given back: {cause}"),
-        Change::Finish(over) => format!("over ({})", over.name()),
-        Change::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-        Change::NativeLost(why) => format!("not ours any more: {why}"),
-        Change::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
-        Change::Progress(_) | Change::Reclaim(_) | Change::Native { .. } | Change::NodeHeld(_) => return None,
-    })
 }

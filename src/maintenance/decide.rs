@@ -119,6 +119,25 @@ pub enum Change {
     NativeLost(String),
 }
 
+impl Change {
+    /// What it means to whoever waits for it; `None`: nothing that has to be said.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
+        Some(match self {
+            Self::Admit(_) => "its turn: the server is taken".to_owned(),
+            Self::Withdraw => "left the queue".to_owned(),
+            Self::Prepared => "in maintenance".to_owned(),
+            Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
+            Self::Stuck(cause) => format!("could not be given back: {cause}"),
+            Self::Finish(over) => format!("over ({})", over.name()),
+            Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
+            Self::NativeLost(why) => format!("not ours any more: {why}"),
+            Self::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
+            Self::Progress(_) | Self::Reclaim(_) | Self::Native { .. } | Self::NodeHeld(_) => return None,
+        })
+    }
+}
+
 /// Why the process is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
