@@ -98,12 +98,6 @@ impl<'a> Drive<'a> {
         self.looks == 0
     }
 
-    /// Whether the record was being given back when this drive took it over.
-    pub(super) async fn was_ending(&self) -> Result<bool, EngineError> {
-        let found = self.engine.store().find_uid(&self.uid).await?;
-        Ok(found.is_some_and(|found| matches!(found.record().phase, Phase::Releasing { .. })))
-    }
-
     /// Drives until the goal is reached, the time is over, somebody stops us, or the record is lost.
     ///
     /// On every way out the right to act is given back; the record, the slot and the place stay as they are.

@@ -49,7 +49,7 @@ impl Engine {
                 return self.unattended(&key, &uid).await;
             };
             let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, generation);
-            let leftover = drive.was_ending().await?;
+            let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died while it gave the server back. That is finished now, and the wish begins anew.
             if leftover && driven.finish == Finish::Over {
@@ -57,6 +57,12 @@ impl Engine {
             }
             return Ok(driven);
         }
+    }
+
+    /// Whether a record is being given back.
+    async fn is_ending(&self, uid: &Uid) -> Result<bool, EngineError> {
+        let found = self.store().find_uid(uid).await?;
+        Ok(found.is_some_and(|found| matches!(found.record().phase, Phase::Releasing { .. })))
     }
 
     /// Asks for a place; unless the wish is only to have one, also takes the right to act, in the same transaction: a

@@ -68,7 +68,7 @@ impl NativeMaintenance for Operated {
         Ok(())
     }
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
     async fn outlook(&self, _wish: &NativeWish) -> Result<Vec<String>, BackendError> {
         Ok(Vec::new())
