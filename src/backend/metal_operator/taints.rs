@@ -57,7 +57,7 @@ pub(super) fn keeps_away<'a>(server: &'a DynamicObject, tolerated: &[Toleration]
 mod tests {
     use super::*;
 
-    fn object(spec: Value) -> DynamicObject {
+    fn object(spec: &Value) -> DynamicObject {
         serde_json::from_value(json!({ "metadata": { "name": "one" }, "spec": spec })).unwrap()
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let all = vec![toleration("disk", "Exists", "", "NoBind"), toleration("rack", "", "7", "")];
-        assert_eq!(tolerated(&object(json!({ "tolerations": written(&all) }))), all);
+        assert_eq!(tolerated(&object(&json!({ "tolerations": written(&all) }))), all);
         assert_eq!(written(&all[1..]), json!([{ "key": "rack", "value": "7" }]));
     }
 
@@ -79,7 +79,7 @@ mod tests {
             { "key": "rack", "value": "7", "effect": "NoBind" },
             { "key": "fan", "effect": "Evict" },
         ]);
-        let server = object(json!({ "taints": taints }));
+        let server = object(&json!({ "taints": taints }));
         assert_eq!(keeps_away(&server, &[]), Some("rack"));
         for (one, away) in [
             (toleration("rack", "Exists", "", ""), false),
@@ -92,6 +92,6 @@ mod tests {
         ] {
             assert_eq!(keeps_away(&server, std::slice::from_ref(&one)).is_some(), away, "{one:?}");
         }
-        assert_eq!(keeps_away(&object(json!({})), &[]), None);
+        assert_eq!(keeps_away(&object(&json!({})), &[]), None);
     }
 }
