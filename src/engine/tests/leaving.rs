@@ -67,6 +67,9 @@ impl NativeMaintenance for Operated {
     async fn discard(&self, _request: &NativeRequest) -> Result<(), BackendError> {
         Ok(())
     }
+    fn by_hand(&self, _wish: &NativeWish, _order: Order) -> String {
+        "ask them".into()
+    }
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
