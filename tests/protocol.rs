@@ -603,7 +603,7 @@ impl World {
             let ends_by_itself = match hindrance {
                 Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
                 Hindrance::Approval(missing) => missing.escalates_at,
-                Hindrance::Native(_) => None,
+                Hindrance::Native(_) | Hindrance::Node(..) => None,
             };
             if let Some(at) = ends_by_itself {
                 assert!(wake.is_some_and(|wake| wake <= at), "{} sleeps through {at}", record.id);

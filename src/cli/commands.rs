@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Control, Driven, Engine, EngineError, TakenBack},
+    engine::{Control, Driven, Engine, EngineError, TakenBack, Tidied},
     maintenance::{
         decide::Finish,
         ids::{LockKey, MaintenanceId},
@@ -49,17 +49,10 @@ const HISTORY: usize = 50;
 
 pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
     let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, .. });
-    let looks = match &cli.command {
-        Command::Queue { server } => Some(server.clone()),
-        _ => None,
-    };
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { .. });
     let engine = engine(&cli.common, environment, touches).await?;
-    // What nobody drives any more is in the way of others; whoever comes by takes it back.
-    if let Some(server) = looks {
-        tidy(&engine, server.as_deref(), &stop).await;
-    }
     let result = dispatch(&engine, cli, stop.clone()).await;
+    // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
     if drives && result.is_ok() {
         tidy(&engine, None, &stop).await;
     }
@@ -67,10 +60,11 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     result
 }
 
-async fn tidy(engine: &Engine, server: Option<&str>, stop: &CancellationToken) {
+/// How many requests were taken back, and how many could not be.
+async fn tidy(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<Tidied> {
     tokio::select! {
-        () = engine.tidy(server) => {}
-        () = stop.cancelled() => {}
+        tidied = engine.tidy(server) => tidied,
+        () = stop.cancelled() => None,
     }
 }
 
@@ -127,6 +121,18 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let driven = engine.force_release(&id, generation, &reason, &control).await?;
             ended(&driven, json)
         }
+        Command::Tidy { server } => match tidy(engine, server.as_deref(), &stop).await {
+            Some(Tidied { left: 0, taken_back }) if json => Ok(pretty(&json!({ "taken_back": taken_back }))),
+            Some(Tidied { left: 0, taken_back: 0 }) => Ok("Nothing is left that nobody drives.\n".to_owned()),
+            Some(Tidied { left: 0, taken_back }) => {
+                Ok(format!("{taken_back} taken back that nobody drove any more.\n"))
+            }
+            Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
+            None => Err(CommandError::Other(
+                "the cluster was not looked through: tidy needs --metal-operator, and a cluster that answers"
+                    .to_owned(),
+            )),
+        },
         Command::Store { command } => stores::run(engine, command, json).await,
         Command::Server { command: ServerCommand::Rebind { name, key } } => {
             engine.store().bind(&name, &LockKey(key.clone()), true).await?;

@@ -134,6 +134,13 @@ enum Command {
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
+    /// Take back what died runs left in the cluster and nobody drives any more: requests of this store whose maintenance is
+    /// over (--metal-operator)
+    Tidy {
+        /// Only this server
+        #[arg(long)]
+        server: Option<String>,
+    },
     /// Names of servers
     Server {
         #[command(subcommand)]

@@ -39,7 +39,7 @@ pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
 pub use look::{Held, Seen};
-pub use orphans::TakenBack;
+pub use orphans::{TakenBack, Tidied};
 pub use owners::Claimed;
 
 use lease::LeaseKeeper;

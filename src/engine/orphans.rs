@@ -39,6 +39,15 @@ pub enum TakenBack {
     },
 }
 
+/// What became of requests whose maintenance is no more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tidied {
+    /// So many were taken back.
+    pub taken_back: usize,
+    /// So many could not be.
+    pub left: usize,
+}
+
 impl Engine {
     /// Takes back what a record asked of its server's own system, as far as that can be done in a short time. `None`: it asked
     /// nothing there.
@@ -139,60 +148,66 @@ impl Engine {
 
     /// Takes a request back if it is of our store and its maintenance is no more. Another store's has somebody there; ours had
     /// its record before it was made.
-    pub(super) async fn discard_orphan(&self, request: &NativeRequest) -> Result<(), EngineError> {
+    /// `false`: it is not for us to judge, or somebody drives it.
+    pub(super) async fn discard_orphan(&self, request: &NativeRequest) -> Result<bool, EngineError> {
         if request.store != self.store().id() {
-            return Ok(());
+            return Ok(false);
         }
         let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
-            Some(Found::Active(_)) => return Ok(()),
+            Some(Found::Active(_)) => return Ok(false),
             Some(Found::Past(record)) => Some(record),
             None => None,
         };
         let machine = self.machine(&request.server)?;
-        let Some(native) = machine.native() else { return Ok(()) };
+        let Some(native) = machine.native() else { return Ok(false) };
         tracing::info!(
             "{}: taking back {}, whose maintenance is over and which nobody drives any more",
             request.server,
             request.name
         );
-        if !request.parks {
-            return Ok(native.discard(request).await?);
-        }
-        // What was before is in the record only; without it the server is let go, and stays closed to new claims.
-        let Some(record) = record else { return Ok(native.discard(request).await?) };
+        // What was before parking is in the record only; without it the server is let go, and stays closed to new claims.
+        let Some(record) = record.filter(|_| request.parks) else {
+            native.discard(request).await?;
+            return Ok(true);
+        };
         let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_of(&record, self.store().id()) };
         if within(PATIENCE, self.until_let_go(native, &wish, Order::Ours)).await.is_none() {
             tracing::warn!("{}: the operator has not let go of the server yet", request.server);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
-    /// done is told and left for the next time.
-    pub async fn tidy(&self, server: Option<&str>) {
-        let Some(there) = self.ownership() else { return };
+    /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
+    pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
+        let there = self.ownership()?;
         self.drop_lost_places().await;
         let requests = match within(LOOK, there.requests()).await {
             Some(Ok(requests)) => requests,
             Some(Err(error)) => {
                 tracing::warn!("requests that nobody drives any more could not be looked for: {error}");
-                return;
+                return None;
             }
             None => {
                 let address = there.address();
                 tracing::warn!("{address} did not tell in time whether there are requests that nobody drives any more");
-                return;
+                return None;
             }
         };
+        let mut tidied = Tidied::default();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
-            match within(PATIENCE, self.discard_orphan(request)).await {
-                Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    tracing::warn!("{}: {} could not be taken back: {error}", request.server, request.name);
+            let why = match within(PATIENCE, self.discard_orphan(request)).await {
+                Some(Ok(done)) => {
+                    tidied.taken_back += usize::from(done);
+                    continue;
                 }
-                None => tracing::warn!("{}: {} could not be taken back in time", request.server, request.name),
-            }
+                Some(Err(error)) => format!(": {error}"),
+                None => " in time".to_owned(),
+            };
+            tidied.left += 1;
+            tracing::warn!("{}: {} could not be taken back{why}", request.server, request.name);
         }
+        Some(tidied)
     }
 
     /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.

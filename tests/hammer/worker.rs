@@ -157,7 +157,9 @@ pub async fn work() {
         let order = Order::of(&line);
         let said = match worker.engine(&order).await {
             Ok(engine) => {
-                let said = worker.carry_out(&engine, &order).await.unwrap_or_else(|error| format!("<failed> {error}"));
+                let said = Box::pin(worker.carry_out(&engine, &order))
+                    .await
+                    .unwrap_or_else(|error| format!("<failed> {error}"));
                 engine.close().await;
                 said
             }

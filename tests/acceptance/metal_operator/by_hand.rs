@@ -152,7 +152,7 @@ for_each_host! {
     }
 }
 
-/// The cluster is away while a server is accepted as it is: that is told, and mended by whoever looks next.
+/// The cluster is away while a server is accepted as it is: that is told, and mended by `tidy`.
 async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let world = claimed(family).await;
     let proxy = Toxiproxy::to(&world.kubernetes.host());
@@ -165,9 +165,8 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let said = metal(&workspace, &words(&release)).await.succeeded();
     said.says("ops/bios is over; node1 was left as it is").says("is LEFT there").says(by_hand);
     assert!(said.took < SOON * 2, "{:?}", said.took);
-    // Looking goes on while it is away, and says that something was not looked for.
-    let looked = metal(&workspace, &["queue"]).await.succeeded();
-    looked.says("Nobody holds a server").says("requests that nobody drives any more");
+    metal(&workspace, &["queue"]).await.succeeded().says("Nobody holds a server");
+    metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
     proxy.mend();
     let other = Key::within("others", "later");
     if family != Family::Parked {
@@ -181,8 +180,11 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     // Another user's store does not know the maintenance: his is the wrong one to judge it.
     let mut stranger = Workspace::new(host);
     reaches(&mut stranger, &world, &format!("https://{}", proxy.host()));
-    metal(&stranger, &["queue"]).await.succeeded().is_silent_about("taking back");
-    metal(&workspace, &["queue"]).await.succeeded().says("taking back").says("whose maintenance is over");
+    metal(&stranger, &["tidy"]).await.succeeded().says("Nothing is left that nobody drives");
+    // A look is only a look.
+    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+    let tidied = metal(&workspace, &["tidy"]).await.succeeded();
+    tidied.says("taking back").says("whose maintenance is over").says("1 taken back that nobody drove any more");
     if family == Family::Parked {
         eventually("it is let go", SOON, async || (!is_marked(&world).await).then_some(())).await;
         world.until_state("node1", "Reserved").await;
@@ -190,16 +192,16 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
         eventually("ours is gone", SOON, async || ours(&world, "node1").await.is_none().then_some(())).await;
         until_request(&world, &other, "InMaintenance").await;
     }
-    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+    metal(&workspace, &["tidy"]).await.succeeded().says("Nothing is left that nobody drives");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_could_not_be_taken_back_is_told_and_taken_back_by_the_next_look() {
+async fn a_request_that_could_not_be_taken_back_is_told_and_taken_back_by_tidy() {
     is_left_and_tidied(Family::V0_7, Host::OpenTofu, "kubectl delete servermaintenance -n default node1-").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_the_next_look() {
+async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_tidy() {
     let by_hand = "kubectl annotate server node1 --overwrite metal.ironcore.dev/operation=unpark";
     is_left_and_tidied(Family::Parked, Host::Terraform, by_hand).await;
 }
@@ -219,7 +221,7 @@ async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
 
 /// Somebody died while waiting, and nobody asks for that server any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_takes_back_what_nobody_drives_any_more() {
+async fn tidy_takes_back_what_nobody_drives_any_more() {
     let world = claimed(Family::V0_7).await;
     let disk = request(&world, "disk", "node1", "Enforced", 0).await;
     until_request(&world, &disk, "InMaintenance").await;
@@ -228,13 +230,13 @@ async fn a_look_takes_back_what_nobody_drives_any_more() {
     configure(&world, &workspace, &maintenance("Enforced", "hold_place_for = \"1s\""));
     let lost = workspace.start_apply();
     lost.until_it_logs("turn: others/disk", SOON).await;
-    // Whoever looks while it is driven takes nothing away.
-    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+    // While it is driven nothing is taken away.
+    metal(&workspace, &["tidy"]).await.succeeded().says("Nothing is left that nobody drives");
     assert!(ours(&world, "node1").await.is_some());
     lost.kill_everything();
     drop(lost);
     eventually("the request is taken back", SOON * 3, async || {
-        metal(&workspace, &["queue"]).await.succeeded();
+        metal(&workspace, &["tidy"]).await.succeeded();
         ours(&world, "node1").await.is_none().then_some(())
     })
     .await;
