@@ -9,6 +9,7 @@ use futures_util::{StreamExt as _, future::join_all, stream};
 use serde_json::{Value, json};
 
 use crate::{
+    manifest,
     measure::{ms, peak_memory, processor_time, ratio},
     plain_client::AT_ONCE,
     provider::{Held, Provider},
@@ -136,9 +137,12 @@ async fn refresh(world: &World, config: &Value, held: &[Held]) -> Row {
     });
     plain.buffer_unordered(AT_ONCE).collect::<()>().await;
     let reference = begin.elapsed();
+    let keys: Vec<Key> = objects.iter().map(Key::of).collect();
+    let manifest = manifest::refresh(world, Kind::Legacy, &keys).await;
+    let manifest = manifest.map(|asked| format!("; `kubernetes_manifest`, the ServerMaintenances alone: {asked}"));
     let what = format!("metal-operator: refresh of {} held servers in a new process", held.len());
-    Row::new(what, format!("{}, {lists} lists and {gets} gets of {other} requests", ms(time))).against(
-        format!("plain gets of each ServerMaintenance and its Server, {}: {}", 2 * objects.len(), ms(reference)),
-        ratio(time, reference),
-    )
+    let gets_of_all =
+        format!("plain gets of each ServerMaintenance and its Server, {}: {}", 2 * objects.len(), ms(reference));
+    Row::new(what, format!("{}, {lists} lists and {gets} gets of {other} requests", ms(time)))
+        .against(gets_of_all + &manifest.unwrap_or_default(), ratio(time, reference))
 }

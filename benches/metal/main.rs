@@ -20,6 +20,7 @@ mod hand_over;
 #[path = "../../tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
 mod host;
+mod manifest;
 mod measure;
 mod plain_client;
 mod plan;
