@@ -35,10 +35,11 @@ pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<Strin
     let instances: Vec<Value> = objects
         .iter()
         .map(|key| {
-            let manifest = manifest(key);
+            let value = manifest(key);
+            let both = json!({ "type": type_of(&value), "value": value });
             json!({
                 "index_key": key.name, "schema_version": 1,
-                "attributes": { "manifest": { "value": manifest, "type": "dynamic" } },
+                "attributes": { "manifest": both, "object": both },
             })
         })
         .collect();
@@ -82,4 +83,19 @@ pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<Strin
     let count = |verb: &str| asked.iter().filter(|request| request.verb == verb).count();
     let (lists, gets) = (count("list"), count("get"));
     Some(format!("{lists} lists and {gets} gets of {} requests, {} with its host", asked.len(), ms(took)))
+}
+
+/// The type of a value as a state writes it.
+fn type_of(value: &Value) -> Value {
+    match value {
+        Value::Null => json!("dynamic"),
+        Value::Bool(_) => json!("bool"),
+        Value::Number(_) => json!("number"),
+        Value::String(_) => json!("string"),
+        Value::Array(all) => json!(["tuple", all.iter().map(type_of).collect::<Vec<_>>()]),
+        Value::Object(all) => {
+            let types: serde_json::Map<_, _> = all.iter().map(|(name, value)| (name.clone(), type_of(value))).collect();
+            json!(["object", types])
+        }
+    }
 }

@@ -171,8 +171,9 @@ impl Engine {
             return Ok(true);
         };
         let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_of(&record, self.store().id()) };
-        if within(PATIENCE, self.until_let_go(native, &wish, Order::Ours)).await.is_none() {
-            tracing::warn!("{}: the operator has not let go of the server yet", request.server);
+        match within(PATIENCE, self.until_let_go(native, &wish, Order::Ours)).await {
+            Some(let_go) => let_go?,
+            None => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
         }
         Ok(true)
     }
@@ -196,7 +197,8 @@ impl Engine {
         };
         let mut tidied = Tidied::default();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
-            let why = match within(PATIENCE, self.discard_orphan(request)).await {
+            // Letting go of a parked server has a limit of its own, and needs nobody any more once it is over.
+            let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
                 Some(Ok(done)) => {
                     tidied.taken_back += usize::from(done);
                     continue;

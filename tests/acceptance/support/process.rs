@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process, kill_process_group};
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 /// Sends a signal; `false` when the process is already gone.
 pub fn signal(pid: u32, signal: Signal) -> bool {
@@ -13,6 +13,12 @@ pub fn signal(pid: u32, signal: Signal) -> bool {
 /// Sends a signal to a whole process group, as a terminal does for Ctrl-C.
 pub fn signal_group(leader: u32, signal: Signal) -> bool {
     kill_process_group(number(leader), signal).is_ok()
+}
+
+/// Waits until a child of ours is gone with all its threads, and with the locks on files that they held. It is left to be
+/// reaped.
+pub fn wait_for_end(child: u32) {
+    let _ = waitid(WaitId::Pid(number(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
 }
 
 /// Whether the process runs (a zombie does not).

@@ -212,8 +212,11 @@ impl Running {
     }
 
     /// `kill -9` of the host and everything it started, at one moment: the machine is lost.
+    ///
+    /// Returns when the host is gone: until then it holds the lock on its state.
     pub fn kill_everything(&self) {
         process::signal_group(self.pid, Signal::KILL);
+        process::wait_for_end(self.pid);
     }
 
     /// Waits for the end.
