@@ -59,48 +59,36 @@ impl Engine {
             let why = "this command does not reach the cluster (--metal-operator)".to_owned();
             return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
         };
-        let mut why = "it did not end in time".to_owned();
-        let limit = PATIENCE.min(control.timeout);
-        let gone = within(limit, async {
-            while let Err(error) = self.until_let_go(system, &wish, native.system.order).await {
-                why = error.to_string();
-                if !error.is_transient() {
-                    return false;
-                }
-                self.parts.clock.sleep(PAUSE).await;
-            }
-            true
-        });
+        let mut trouble = None;
+        let gone =
+            within(PATIENCE.min(control.timeout), self.until_let_go(system, &wish, native.system.order, &mut trouble));
         let gone = tokio::select! {
             gone = gone => gone,
             () = control.stop.cancelled() => None,
         };
-        if gone == Some(true) {
-            return Some(TakenBack::Gone);
-        }
+        let why = match gone {
+            Some(Ok(())) => return Some(TakenBack::Gone),
+            Some(Err(error)) => error.to_string(),
+            None => trouble.map_or_else(|| "it did not end in time".to_owned(), |error| error.to_string()),
+        };
         Some(TakenBack::Left { why, by_hand: system.by_hand(&wish, native.system.order) })
     }
 
     /// Until nothing of ours is in the way any more. That a server is on its way back is not waited for where its request is
-    /// gone: nobody needs it for that.
+    /// gone: nobody needs it for that. `trouble`: what went wrong last and is tried again.
     async fn until_let_go(
         &self,
         native: &dyn NativeMaintenance,
         wish: &NativeWish,
         order: Order,
+        trouble: &mut Option<BackendError>,
     ) -> Result<(), BackendError> {
         loop {
-            match native.look(wish, true).await?.standing {
-                Standing::Absent | Standing::Refused(_) => return Ok(()),
-                // Whoever parked it since is left alone.
-                Standing::Lost(_) if order == Order::Ours => return Ok(()),
-                Standing::Returning(_) if order == Order::Theirs => {
-                    if !native.requests().await?.iter().any(|request| request.uid == wish.uid) {
-                        return Ok(());
-                    }
-                }
-                Standing::Returning(_) => {}
-                _ => native.leave(wish).await?,
+            match let_go(native, wish, order).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => *trouble = None,
+                Err(error) if error.is_transient() => *trouble = Some(error),
+                Err(error) => return Err(error),
             }
             tokio::select! {
                 () = native.changed() => {}
@@ -171,9 +159,11 @@ impl Engine {
             return Ok(true);
         };
         let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_of(&record, self.store().id()) };
-        match within(PATIENCE, self.until_let_go(native, &wish, Order::Ours)).await {
-            Some(let_go) => let_go?,
-            None => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
+        let mut trouble = None;
+        match (within(PATIENCE, self.until_let_go(native, &wish, Order::Ours, &mut trouble)).await, trouble) {
+            (Some(done), _) => done?,
+            (None, Some(error)) => return Err(error.into()),
+            (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
         }
         Ok(true)
     }
@@ -235,6 +225,20 @@ impl Engine {
                 Err(error) => tracing::debug!(%error, "absent waiters could not be dropped"),
             }
         }
+    }
+}
+
+/// One look at what is left of a request, and what is to be done about it. `true`: nothing is.
+async fn let_go(native: &dyn NativeMaintenance, wish: &NativeWish, order: Order) -> Result<bool, BackendError> {
+    match native.look(wish, true).await?.standing {
+        Standing::Absent | Standing::Refused(_) => Ok(true),
+        // Whoever parked it since is left alone.
+        Standing::Lost(_) if order == Order::Ours => Ok(true),
+        Standing::Returning(_) if order == Order::Theirs => {
+            Ok(!native.requests().await?.iter().any(|request| request.uid == wish.uid))
+        }
+        Standing::Returning(_) => Ok(false),
+        _ => native.leave(wish).await.map(|()| false),
     }
 }
 
