@@ -31,6 +31,8 @@ fn manifests() -> [String; 2] {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/many-runners.md");
     let text = std::fs::read_to_string(guide).unwrap();
     let section = text.split("\n## Kubernetes\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    // What Nodes need beside has a part of its own, and a test of its own.
+    let section = section.split("\n### ").next().unwrap();
     let blocks = section.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
     let blocks: Vec<String> = blocks.collect();
     blocks.try_into().unwrap()
