@@ -17,7 +17,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
         ids::Uid,
-        lock::{Leases, Request, ServerLock},
+        lock::Request,
         queue::{Turn, turn},
         spec::{Kind, Policy, Spec},
     },
@@ -28,7 +28,7 @@ use crate::{
     bench::{WrongClock, apply, etcd, finish, hold, join, soon, try_admit},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
-    talk::{approval, approve, claim, enqueue, of, said, timed, until},
+    talk::{a_crowd_leaves, approval, approve, claim, enqueue, of, said, timed, until},
     watching::outlives,
 };
 
@@ -224,30 +224,7 @@ async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_waiters_that_went_away_do_not_block_a_server() {
     let store = open(&Etcd::shared().url(&Etcd::prefix())).await;
-    for n in 0..150 {
-        let wish = Request { spec: Spec { hold_place_for: Duration::ZERO, ..spec() }, ..request(&format!("m{n}"), n) };
-        enqueue(&*store, &key("k"), &wish).await.unwrap();
-    }
-    let wish = request("next", 1000);
-    store.renew(&runner(1000), TTL).await.unwrap();
-    apply(&*store, &key("k"), |lock, leases, now| {
-        lock.drop_absent(leases, now);
-        let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
-        lock.attach(&uid, wish.runner.clone(), leases, now)
-    })
-    .await
-    .unwrap();
-    let left = until("the end of all places", async || {
-        let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
-            lock.drop_absent(leases, now);
-            Ok(lock.active.iter().map(|record| record.id.clone()).collect::<Vec<_>>())
-        };
-        let left = apply(&*store, &key("k"), drop_absent).await.unwrap();
-        (left.len() == 1).then_some(left)
-    })
-    .await;
-    assert_eq!(left, [id("next")]);
-    assert_eq!(said(&*store, &id("m149")).await, ["enqueued", "dropped"]);
+    a_crowd_leaves(&*store).await;
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 

@@ -15,8 +15,7 @@ use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::{
         ids::RunnerId,
-        lock::{Leases, Request, ServerLock},
-        spec::Spec,
+        lock::{Leases, ServerLock},
     },
     store::{Found, MemoryStore, Store, StoreError},
 };
@@ -25,42 +24,19 @@ use tokio::sync::Notify;
 use crate::{
     bench::{HandClock, apply, finish, hold, join, kubernetes, soon},
     kubernetes_only::{maps, open, shared, through, writes_lock},
-    records::{TTL, id, key, request, runner, spec},
+    records::{TTL, id, key, request, runner},
     support::{
         kubernetes::Kubernetes,
         kubernetes_proxy::{Deal, Proxy},
     },
-    talk::{enqueue, said, until},
+    talk::{a_crowd_leaves, enqueue, until},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_waiters_that_went_away_do_not_block_a_server() {
     let cluster = shared().await;
     let store = open(&cluster.store(&cluster.namespace())).await;
-    for n in 0..150 {
-        let wish = Request { spec: Spec { hold_place_for: Duration::ZERO, ..spec() }, ..request(&format!("m{n}"), n) };
-        enqueue(&*store, &key("k"), &wish).await.unwrap();
-    }
-    let wish = request("next", 1000);
-    store.renew(&runner(1000), TTL).await.unwrap();
-    apply(&*store, &key("k"), |lock, leases, now| {
-        lock.drop_absent(leases, now);
-        let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
-        lock.attach(&uid, wish.runner.clone(), leases, now)
-    })
-    .await
-    .unwrap();
-    let left = until("the end of all places", async || {
-        let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
-            lock.drop_absent(leases, now);
-            Ok(lock.active.iter().map(|record| record.id.clone()).collect::<Vec<_>>())
-        };
-        let left = apply(&*store, &key("k"), drop_absent).await.unwrap();
-        (left.len() == 1).then_some(left)
-    })
-    .await;
-    assert_eq!(left, [id("next")]);
-    assert_eq!(said(&*store, &id("m149")).await, ["enqueued", "dropped"]);
+    a_crowd_leaves(&*store).await;
     let contents = store.contents().await.unwrap();
     assert_eq!((contents.violations(), contents.audit.len()), (vec![], 301));
 }
@@ -250,13 +226,8 @@ async fn however_many_ask_for_a_name_it_is_active_for_one_server_only() {
     assert_eq!((contents.violations(), contents.locks.iter().map(|lock| lock.active.len()).sum()), (vec![], 0));
 }
 
-/// What a process left behind that died before its commit is in nobody's way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
-    let cluster = shared().await;
-    let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
-    let dies = open(&through(&proxy, cluster, &namespace)).await;
-    let store = open(&cluster.store(&namespace)).await;
+/// Whoever would make the object of a server waits for ever; tells of it.
+fn hold_up_first_commits(proxy: &Proxy) -> Arc<Notify> {
     let held = Arc::new(Notify::new());
     let told = held.clone();
     proxy.rule(move |seen| {
@@ -266,6 +237,17 @@ async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
         }
         Deal::Pass
     });
+    held
+}
+
+/// What a process left behind that died before its commit is in nobody's way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
+    let cluster = shared().await;
+    let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
+    let dies = open(&through(&proxy, cluster, &namespace)).await;
+    let store = open(&cluster.store(&namespace)).await;
+    let held = hold_up_first_commits(&proxy);
     let wish = request("a", 1);
     let (uid, k) = (wish.uid.clone(), key("k1"));
     tokio::select! {
@@ -289,15 +271,7 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     let cluster = shared().await;
     let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
     let dies = open(&through(&proxy, cluster, &namespace)).await;
-    let held = Arc::new(Notify::new());
-    let told = held.clone();
-    proxy.rule(move |seen| {
-        if seen.method == "POST" && seen.body.contains("\"metal-lock-") {
-            told.notify_one();
-            return Deal::Wait(Arc::default());
-        }
-        Deal::Pass
-    });
+    let held = hold_up_first_commits(&proxy);
     let (wish, k) = (request("a", 9), key("k1"));
     tokio::select! {
         _ = enqueue(&*dies, &k, &wish) => panic!("it is held up"),

@@ -9,14 +9,15 @@ use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
         ids::{LockKey, MaintenanceId, Uid},
-        lock::Request,
+        lock::{Leases, Request, ServerLock},
+        spec::Spec,
     },
     store::{Store, StoreError},
 };
 
 use crate::{
     bench::apply,
-    records::{id, spec},
+    records::{TTL, id, key, request, runner, spec},
 };
 
 /// Looks again and again until something is so.
@@ -70,4 +71,32 @@ pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began = Instant::now();
     let result = future.await;
     (result, began.elapsed())
+}
+
+/// Hundreds of waiters went away; they do not block whoever comes next.
+pub async fn a_crowd_leaves(store: &dyn Store) {
+    for n in 0..150 {
+        let wish = Request { spec: Spec { hold_place_for: Duration::ZERO, ..spec() }, ..request(&format!("m{n}"), n) };
+        enqueue(store, &key("k"), &wish).await.unwrap();
+    }
+    let wish = request("next", 1000);
+    store.renew(&runner(1000), TTL).await.unwrap();
+    apply(store, &key("k"), |lock, leases, now| {
+        lock.drop_absent(leases, now);
+        let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
+        lock.attach(&uid, wish.runner.clone(), leases, now)
+    })
+    .await
+    .unwrap();
+    let left = until("the end of all places", async || {
+        let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
+            lock.drop_absent(leases, now);
+            Ok(lock.active.iter().map(|record| record.id.clone()).collect::<Vec<_>>())
+        };
+        let left = apply(store, &key("k"), drop_absent).await.unwrap();
+        (left.len() == 1).then_some(left)
+    })
+    .await;
+    assert_eq!(left, [id("next")]);
+    assert_eq!(said(store, &id("m149")).await, ["enqueued", "dropped"]);
 }
