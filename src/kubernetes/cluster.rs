@@ -144,6 +144,11 @@ impl Cluster {
         self.0.settings.request_timeout.unwrap_or(REQUEST)
     }
 
+    /// What a client's error means for a request.
+    pub(super) fn failure(&self, error: kube::Error, request: Request<'_>) -> ClusterError {
+        ClusterError::classify(error, request, &self.address(), self.patience())
+    }
+
     fn misconfigured(&self, cause: String) -> ClusterError {
         ClusterError::Configuration { address: self.address(), cause }
     }
@@ -190,7 +195,7 @@ impl Cluster {
         let mut tries = 0;
         loop {
             let result = match within(self.patience(), Box::pin(make(client.clone()))).await {
-                Some(result) => result.map_err(|error| ClusterError::classify(error, request, address)),
+                Some(result) => result.map_err(|error| self.failure(error, request)),
                 None => Err(ClusterError::silence(request, address, self.patience())),
             };
             match result {
@@ -201,6 +206,31 @@ impl Cluster {
                 }
                 result => return result,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    /// Whether the connection or the request runs out of time first is chance: both are told alike.
+    #[tokio::test]
+    async fn a_server_that_takes_connections_and_says_nothing_is_told_in_one_way() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = ClusterSettings {
+            host: Some(format!("https://{}", silent.local_addr().unwrap())),
+            request_timeout: Some(Duration::from_millis(50)),
+            ..ClusterSettings::default()
+        };
+        let request = Request { verb: "list", resource: "pods", namespace: None, name: None };
+        for _ in 0..20 {
+            let cluster = Cluster::new(settings.clone(), Arc::new(SystemClock::default()));
+            let asked = cluster.call(request, |client| async move { client.apiserver_version().await }).await;
+            let address = settings.host.clone().unwrap();
+            let expected = ClusterError::Unreachable { address, cause: "no answer within 0.05s".to_owned() };
+            assert_eq!(asked.map(|_| ()), Err(expected));
         }
     }
 }

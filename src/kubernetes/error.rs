@@ -1,6 +1,6 @@
 //! What an API server said, in our words.
 
-use std::{fmt, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use kube::core::Status;
 
@@ -175,7 +175,7 @@ impl ClusterError {
 
     /// No answer came in time.
     pub(super) fn silence(request: Request<'_>, address: &str, limit: Duration) -> Self {
-        Self::no_reply(request, address, format!("no answer within {}s", limit.as_secs_f32()))
+        Self::no_reply(request, address, no_answer(limit))
     }
 
     fn no_reply(request: Request<'_>, address: &str, cause: String) -> Self {
@@ -186,19 +186,20 @@ impl ClusterError {
         }
     }
 
-    /// What a client's error means for a request.
-    #[must_use]
-    pub fn classify(error: kube::Error, request: Request<'_>, address: &str) -> Self {
+    /// What a client's error means for a request; `limit`: how long a connection may take.
+    pub(super) fn classify(error: kube::Error, request: Request<'_>, address: &str, limit: Duration) -> Self {
         let at = || address.to_owned();
         match error {
             kube::Error::Api(status) => Self::said(&status, request, address),
             kube::Error::Auth(error) => Self::Unauthorized { address: at(), message: chain(&error) },
             kube::Error::Service(error) => {
-                let cause = chain(&*error);
-                if never_sent(&*error) {
-                    Self::Unreachable { address: at(), cause }
-                } else {
-                    Self::no_reply(request, address, cause)
+                let never_sent = any(&*error, hyper_util::client::legacy::Error::is_connect);
+                let late = any(&*error, |error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
+                match chain(&*error) {
+                    // Whether a connection or a request runs out of time first is chance.
+                    _ if never_sent && late => Self::Unreachable { address: at(), cause: no_answer(limit) },
+                    cause if never_sent => Self::Unreachable { address: at(), cause },
+                    cause => Self::no_reply(request, address, cause),
                 }
             }
             error @ (kube::Error::HyperError(_) | kube::Error::ReadEvents(_)) => {
@@ -257,14 +258,15 @@ impl ClusterError {
     }
 }
 
-/// Whether the connection was never made, so that nothing of the request arrived.
-fn never_sent(error: &(dyn std::error::Error + 'static)) -> bool {
+fn no_answer(limit: Duration) -> String {
+    format!("no answer within {}s", limit.as_secs_f32())
+}
+
+/// Whether this is true of the error or of one that is behind it.
+fn any<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is: fn(&E) -> bool) -> bool {
     let mut at = Some(error);
     while let Some(error) = at {
-        if error
-            .downcast_ref::<hyper_util::client::legacy::Error>()
-            .is_some_and(hyper_util::client::legacy::Error::is_connect)
-        {
+        if error.downcast_ref::<E>().is_some_and(is) {
             return true;
         }
         at = error.source();

@@ -147,8 +147,7 @@ impl Replica {
         });
         let mut events: Events = opened.await?;
         self.change(|known| known.state = State::Watching);
-        let address = self.cluster.address();
-        let failed = |error| ClusterError::classify(error, self.request("watch"), &address);
+        let failed = |error| self.cluster.failure(error, self.request("watch"));
         let mut at = start;
         let ended = loop {
             match events.next().await {

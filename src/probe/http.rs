@@ -55,9 +55,9 @@ impl HttpProbe {
         }
         let no_answer = |cause| ProbeError::NoAnswer { url: shown(url), cause };
         match within(self.timeout, request.send()).await {
-            None => Err(no_answer(format!("no answer within {}s", self.timeout.as_secs_f32()))),
-            Some(Err(error)) => Err(no_answer(plain(&error))),
             Some(Ok(response)) => Ok(response),
+            Some(Err(error)) if !error.is_timeout() => Err(no_answer(plain(&error))),
+            _ => Err(no_answer(format!("no answer within {}s", self.timeout.as_secs_f32()))),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{backend::BackendError, maintenance::queue, plugin::diagnostic};
 
 use super::{
     cell::Cell,
-    diagnostics::of_engine,
+    diagnostics::{of_engine, silent},
     schema::{attributes, computed, object, required, schema},
     values::{Text, bad, given, known, not_empty},
 };
@@ -163,7 +163,7 @@ impl DataSource for Server {
             Err(error) => {
                 model.reachable = Value::Value(false);
                 diags.add_warning(diagnostic(
-                    "BMC did not answer",
+                    silent(&error),
                     format!("{name}: {error}. What it would have told is null."),
                     AttributePath::root(),
                 ));

@@ -81,6 +81,11 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
     diagnostic(summary, detail, AttributePath::root())
 }
 
+/// The summary of a warning about a machine of which nothing could be learned now.
+pub(super) fn silent(error: &BackendError) -> &'static str {
+    if matches!(error, BackendError::ClusterAway { .. }) { "The cluster did not answer" } else { "BMC did not answer" }
+}
+
 /// The diagnostic of a machine that could not be asked or told.
 pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
     let (summary, advice, path) = match error {

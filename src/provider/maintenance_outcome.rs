@@ -18,7 +18,7 @@ use crate::{
 };
 
 use super::{
-    diagnostics::{no_longer_ours, of_engine},
+    diagnostics::{no_longer_ours, of_engine, silent},
     maintenance_model::{MaintenanceModel, shown_texts},
     private::{Private, missing_here},
     values::{known, shown_duration},
@@ -300,7 +300,7 @@ pub(super) async fn refresh(
         }
         Err(error) => {
             model.power_state = before;
-            warn("BMC did not answer", format!("{server}: {error}. Its last known values are kept."));
+            warn(silent(&error), format!("{server}: {error}. Its last known values are kept."));
         }
     }
     Some(model)

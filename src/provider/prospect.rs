@@ -89,7 +89,9 @@ impl Prospect {
         lines.extend(self.owner_line.clone());
         let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
         lines.push(match (self.store_answered, names.len()) {
-            (false, _) => "Queue: not known, the coordination store or the BMC did not answer.".to_owned(),
+            (false, _) => {
+                format!("Queue: not known, the coordination store or what manages {} did not answer.", self.server)
+            }
             (true, 0) => "Queue: free.".to_owned(),
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
         });

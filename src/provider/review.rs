@@ -18,7 +18,7 @@ use crate::{
 };
 
 use super::{
-    diagnostics::{of_engine, of_machine},
+    diagnostics::{of_engine, of_machine, silent},
     prospect::Prospect,
     values::bad,
 };
@@ -125,7 +125,7 @@ async fn server(
     let machine = match engine.machine(&spec.server) {
         Ok(machine) => machine,
         Err(error) => {
-            diags.add_error(super::diagnostics::of_engine(&spec.server, &error));
+            diags.add_error(of_engine(&spec.server, &error));
             return None;
         }
     };
@@ -133,7 +133,7 @@ async fn server(
         Ok(capabilities) => capabilities,
         Err(error) if error.is_transient() || unchecked(&error) => {
             diags.add_warning(diagnostic(
-                if unchecked(&error) { "A server could not be looked at" } else { "BMC did not answer" },
+                if unchecked(&error) { "A server could not be looked at" } else { silent(&error) },
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));

@@ -1,7 +1,7 @@
 //! The hosts run: both programs, their exit codes, plans and state, and what an interrupt and a
 //! kill do to them. Holds the harness itself to the truth, without our provider.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use serde_json::json;
 
@@ -141,8 +141,7 @@ for_each_host! {
         let apply = workspace.start_apply();
         apply.until_it_says("): ready to go on", PATIENCE).await;
         workspace.write("go-on", "");
-        let run = apply.wait(PATIENCE).await.succeeded();
-        assert!(run.took < Duration::from_mins(1));
+        apply.wait(PATIENCE).await.succeeded();
     }
 }
 

@@ -136,7 +136,6 @@ for_each_host! {
         configure(&world, &workspace, &(hold.clone() + &operated("missing:1", "server_power = \"On\"")));
         let refused = workspace.apply().await.failed();
         refused.says("ImageValidation").says("no registry has it");
-        assert!(refused.took < SOON, "{:?}", refused.took);
         workspace.destroy().await.succeeded();
         world.until_state("node1", "Available").await;
         workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");

@@ -164,7 +164,6 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     proxy.cut();
     let said = metal(&workspace, &words(&release)).await.succeeded();
     said.says("ops/bios is over; node1 was left as it is").says("is LEFT there").says(by_hand);
-    assert!(said.took < SOON * 2, "{:?}", said.took);
     metal(&workspace, &["queue"]).await.succeeded().says("Nobody holds a server");
     metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
     proxy.mend();

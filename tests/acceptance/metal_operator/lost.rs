@@ -152,7 +152,6 @@ for_each_host! {
         configure(&world, &workspace, &maintenance("Enforced", boot));
         let run = workspace.apply().await.failed();
         run.says("no registry has it").says("ServerBootConfiguration");
-        assert!(run.took < SOON, "{:?}", run.took);
         assert!(workspace.resource(HELD).await.is_none(), "{}", run.output);
         world.until_state("node1", "Reserved").await;
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");

@@ -62,19 +62,16 @@ for_each_host! {
         configure(&world, &proxy, &workspace, &body);
         proxy.lose_replies();
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("Warning:").says("node1").says("no answer within 3s");
-        assert!(plan.took < SOON * 2, "{:?}", plan.took);
+        plan.says("The cluster did not answer").says("node1").says("no answer within 3s").is_silent_about("BMC did not answer");
         proxy.heal();
         workspace.import("metal_server_claim.db", "owners/claim1").await.succeeded();
         workspace.apply().await.succeeded();
         // What is known is kept.
         proxy.lose_replies();
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("Warning:").says("last known values").says("no answer within 3s");
-        assert!(plan.took < SOON * 2, "{:?}", plan.took);
+        plan.says("The cluster did not answer").says("last known values").says("no answer within 3s");
         let plan = workspace.run(&["plan", "-destroy"]).await.succeeded();
         plan.says("A server will be switched off and given back").says("could not be looked at");
-        assert!(plan.took < SOON * 2, "{:?}", plan.took);
         proxy.heal();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         assert!(world.find(Kind::Claim, &Key::within("owners", "claim1")).await.is_some());
