@@ -24,6 +24,9 @@ use super::server::{Server, free_port};
 /// Ends both. Asked nicely the API server would wait for those who watch, and all data goes with the test.
 const SIGNAL: &str = "KILL";
 
+/// Where the API server keeps everything in its etcd.
+pub const REGISTRY: &str = "/registry/";
+
 /// Who has a token, and their groups. Anybody else gets a certificate: [`Kubernetes::user`].
 const TOKENS: [(&str, &str); 7] = [
     ("admin", "system:masters"),
@@ -34,6 +37,9 @@ const TOKENS: [(&str, &str); 7] = [
     ("spare-2", "spares"),
     ("nobody", ""),
 ];
+
+/// The file of [`Kubernetes::audit_log`].
+const AUDIT: &str = "audit";
 
 fn program(name: &str) -> String {
     let built = format!("{}/.tools/bin/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -77,15 +83,20 @@ impl Kubernetes {
 
     /// One of one's own, with more arguments for the API server; the last one of a name counts.
     pub fn start_with(more: &[&str]) -> Self {
-        Self::start_on(start_etcd(false), more)
+        Self::start_on(start_etcd(false), more, false)
+    }
+
+    /// One of one's own that writes down what it is asked: [`Kubernetes::audit_log`].
+    pub fn audited() -> Self {
+        Self::start_on(start_etcd(false), &[], true)
     }
 
     /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
     pub fn durable() -> Self {
-        Self::start_on(start_etcd(true), &[])
+        Self::start_on(start_etcd(true), &[], false)
     }
 
-    fn start_on((etcd, etcd_port): (Server, u16), more: &[&str]) -> Self {
+    fn start_on((etcd, etcd_port): (Server, u16), more: &[&str], audited: bool) -> Self {
         // As `main` does.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::Builder::new().prefix("metal-kubernetes-").tempdir().unwrap().keep();
@@ -114,6 +125,16 @@ impl Kubernetes {
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--profiling=false".to_owned(),
         ];
+        if audited {
+            let policy = json!({
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived"],
+                "rules": [{"level": "Metadata"}],
+            });
+            command.push(format!("--audit-policy-file={}", file("audit-policy", &policy.to_string())));
+            command.push(format!("--audit-log-path={}/{AUDIT}", folder.display()));
+        }
         command.extend(more.iter().map(|argument| (*argument).to_owned()));
         let this = Self { api: Server::start(&folder, SIGNAL, &command), etcd, port, etcd_port, command, issuer };
         this.wait_until_ready();
@@ -157,6 +178,11 @@ impl Kubernetes {
 
     pub fn log(&self) -> String {
         self.api.log()
+    }
+
+    /// What it was asked, of [`Kubernetes::audited`]: an event of `audit.k8s.io/v1` in each line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.api.folder.join(AUDIT)
     }
 
     /// The token of one of [`TOKENS`].

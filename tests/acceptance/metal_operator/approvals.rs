@@ -211,7 +211,7 @@ for_each_host! {
     async fn the_node_may_be_in_a_cluster_of_its_own(host) {
         let world = claimed(Family::V0_7).await;
         let mut workers = Kubernetes::start();
-        for kubernetes in [&world.kubernetes, &workers] {
+        for kubernetes in [&*world.kubernetes, &workers] {
             kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
         }
         let theirs = Workspace::new(host);

@@ -11,6 +11,7 @@ mod boot;
 mod claim;
 pub mod crds;
 pub mod family;
+mod lent;
 mod maintenance;
 mod operation;
 pub mod patience;

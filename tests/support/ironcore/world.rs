@@ -1,8 +1,9 @@
 //! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts with.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use bmc_simulator::{BootSource, Simulator, SystemConfig};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -11,8 +12,8 @@ use super::super::kubernetes::Kubernetes;
 use super::{
     Operators, Options,
     api::{Cluster, Key, Kind, Object, text},
-    crds,
     family::{Family, Place},
+    lent::Lent,
     patience,
 };
 
@@ -42,8 +43,14 @@ pub struct World {
     pub cluster: Cluster,
     pub family: Family,
     pub simulator: Simulator,
-    pub kubernetes: Kubernetes,
-    audit: tempfile::TempDir,
+    pub kubernetes: Lent,
+    since: Since,
+}
+
+/// Where in the API server's log this world begins. Watches of the one before may end later.
+struct Since {
+    bytes: usize,
+    time: Timestamp,
 }
 
 impl World {
@@ -61,24 +68,14 @@ impl World {
 
     /// Starts everything but the servers.
     pub async fn empty(family: Family, options: Options, simulator: &Simulator) -> Self {
-        let audit = tempfile::tempdir().unwrap();
-        let policy = json!({
-            "apiVersion": "audit.k8s.io/v1",
-            "kind": "Policy",
-            "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata"}],
-        });
-        std::fs::write(audit.path().join("policy"), policy.to_string()).unwrap();
-        let argument = |name: &str, file: &str| format!("--audit-{name}={}", audit.path().join(file).display());
-        let (policy, log) = (argument("policy-file", "policy"), argument("log-path", "log"));
-        let kubernetes = Kubernetes::start_with(&[&policy, &log]);
+        let kubernetes = Lent::with((family, options.maintenance_operator)).await;
+        let since = Since { bytes: log(&kubernetes).len(), time: Timestamp::now() };
         let client = Kubernetes::client(&kubernetes.kubeconfig()).await;
-        crds::install(&client, family, options.maintenance_operator).await;
         let operators = Kubernetes::client(&kubernetes.user(OPERATORS, &["system:masters"])).await;
         let options = Options { network_boots: Some(boots_of(simulator)), ..options };
         let operators = Operators::start(operators, family, options);
         let cluster = Cluster { client };
-        Self { operators, cluster, family, simulator: simulator.clone(), kubernetes, audit }
+        Self { operators, cluster, family, simulator: simulator.clone(), kubernetes, since }
     }
 
     /// A server for a machine of the simulator, through a BMC object of its own, which machines behind one BMC share.
@@ -239,8 +236,9 @@ impl World {
 
     /// Every request that the API server has answered, except those of the operators and its own.
     pub fn requests(&self) -> Vec<Request> {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let mut all: Vec<Request> = log.lines().filter_map(request).collect();
+        let log = log(&self.kubernetes);
+        let mut all: Vec<Request> =
+            log[self.since.bytes..].lines().filter_map(|line| request(line, self.since.time)).collect();
         all.retain(|request| request.user != OPERATORS && !request.user.starts_with("system:"));
         all
     }
@@ -251,10 +249,10 @@ impl World {
         all.retain(|request| request.user == user);
         all
     }
+}
 
-    fn log(&self) -> PathBuf {
-        self.audit.path().join("log")
-    }
+fn log(kubernetes: &Kubernetes) -> String {
+    std::fs::read_to_string(kubernetes.audit_log()).unwrap_or_default()
 }
 
 /// What a claim says about maintenance.
@@ -268,8 +266,13 @@ pub fn marks(claim: &Object) -> Vec<String> {
     labels.chain(annotations).collect()
 }
 
-fn request(line: &str) -> Option<Request> {
+/// A request that came since.
+fn request(line: &str, since: Timestamp) -> Option<Request> {
     let entry: Value = serde_json::from_str(line).ok()?;
+    let came: Timestamp = entry["requestReceivedTimestamp"].as_str()?.parse().ok()?;
+    if came < since {
+        return None;
+    }
     let word = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (plural, group) = (word("/objectRef/resource"), word("/objectRef/apiGroup"));
     Some(Request {
