@@ -197,7 +197,7 @@ async fn tls_is_used_as_the_url_says() {
     let (certificate, private) = (folder.path().join("server.pem"), folder.path().join("server.key"));
     fs::write(&certificate, made.cert.pem()).unwrap();
     fs::write(&private, made.signing_key.serialize_pem()).unwrap();
-    let settings = crate::support::postgres::with_certificate(&certificate, &private);
+    let (_files, settings) = crate::support::postgres::with_certificate(&certificate, &private);
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let server = Postgres::start(&settings);
     let url = server.url("postgres", &server.database());
@@ -370,6 +370,42 @@ async fn what_was_written_without_a_reply_is_written_once() {
         let enqueued = lines.iter().filter(|line| line.what == "enqueued").count();
         assert_eq!(enqueued, 1, "m{n}: {lines:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_nobody_needs_are_closed() {
+    let server = Postgres::start(&[]);
+    let database = server.database();
+    let count = |what: &str| {
+        let where_ = format!("datname = '{database}' AND backend_type = 'client backend'{what}");
+        server.sql("postgres", &format!("SELECT count(*) FROM pg_stat_activity WHERE {where_}")).parse::<u32>().unwrap()
+    };
+    let until = async |most: u32| {
+        while count("") > most {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let store = open(&server.url("postgres", &database)).await.unwrap();
+    let keys: Vec<_> = (0..20).map(|n| key(&format!("k{n}"))).collect();
+    for _ in 0..2 {
+        let views = futures_util::future::join_all(keys.iter().map(|key| store.view(key))).await;
+        assert!(views.iter().all(Result::is_ok));
+        assert!((1..=3).contains(&count("")), "no more than three at once");
+        soon("rest", until(0)).await;
+    }
+    // Who waits keeps the one that listens.
+    let changes = store.changes(&keys[0]);
+    let listening = async {
+        while count(" AND query LIKE 'LISTEN%'") == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon("somebody listens", listening).await;
+    soon("rest", until(1)).await;
+    assert_eq!(count(" AND query LIKE 'LISTEN%'"), 1);
+    drop(changes);
+    store.close().await;
+    assert_eq!(count(""), 0);
 }
 
 /// More processes wait than the server has connections.

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tempfile::TempDir;
+
 use super::server::{Server, free_port};
 
 /// The folder with `postgres` and `initdb`: the newest that is installed.
@@ -41,13 +43,13 @@ fn run(command: &[&str]) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Settings for TLS with this certificate, in files that the server's user can read and nobody else can.
-pub fn with_certificate(certificate: &Path, private: &Path) -> Vec<String> {
-    let folder = tempfile::Builder::new().prefix("metal-certificate-").tempdir().unwrap().keep();
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+/// Settings for TLS with this certificate, in files that the server's user can read and nobody else can, and their folder.
+pub fn with_certificate(certificate: &Path, private: &Path) -> (TempDir, Vec<String>) {
+    let folder = tempfile::Builder::new().prefix("metal-certificate-").tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut settings = vec!["ssl=on".to_owned()];
     for (name, file) in [("ssl_cert_file", certificate), ("ssl_key_file", private)] {
-        let to = folder.join(file.file_name().unwrap());
+        let to = folder.path().join(file.file_name().unwrap());
         fs::copy(file, &to).unwrap();
         fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
         if rustix::process::geteuid().is_root() {
@@ -56,7 +58,7 @@ pub fn with_certificate(certificate: &Path, private: &Path) -> Vec<String> {
         }
         settings.push(format!("{name}={}", to.display()));
     }
-    settings
+    (folder, settings)
 }
 
 /// One server. Its superuser is `postgres`, without a password on loopback.

@@ -6,32 +6,21 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    ConnectOptions as _, PgConnection, PgPool, Postgres,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 
-use super::fault::Faults;
+use super::{
+    connections::{Connections, Taken},
+    fault::Faults,
+};
 use crate::{
-    clock::{Clock, within},
+    clock::Clock,
     store::{StoreError, patience::Patience},
 };
-
-/// How many connections a process has at most, beside the one that listens: hundreds of processes share a server that
-/// has a hundred by default.
-const CONNECTIONS: u32 = 3;
-
-/// After how long one that is not needed is closed: between two heartbeats of a process that only waits.
-const IDLE: Duration = Duration::from_secs(4);
-
-/// How long closing may take.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How a database is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
-    pub(super) pool: PgPool,
+    pub(super) connections: Arc<Connections>,
     pub(super) faults: Faults,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Patience,
@@ -56,21 +45,14 @@ impl Link {
         } else {
             options
         };
-        let pool = PgPoolOptions::new()
-            .min_connections(0)
-            .max_connections(CONNECTIONS)
-            .idle_timeout(IDLE)
-            .acquire_timeout(limit)
-            // It would cost a round trip each time; one that broke is noticed by its use.
-            .test_before_acquire(false)
-            .connect_lazy_with(options);
-        Self { pool, faults, clock, patience, limit, pooled }
+        let connections = Connections::new(options, limit, Arc::clone(&clock));
+        Self { connections, faults, clock, patience, limit, pooled }
     }
 
     /// A connection for one statement, or for one transaction behind a pooler.
     pub(super) async fn session(&self) -> Result<Session<'_>, StoreError> {
-        let connection = self.pool.acquire().await.map_err(|error| self.faults.sqlx(&error))?;
-        let mut session = Session::new(self, connection);
+        let taken = self.connections.take().await.map_err(|error| self.faults.sqlx(&error))?;
+        let mut session = Session::new(self, taken);
         if self.pooled {
             session.run("BEGIN").await?;
             session.open = true;
@@ -80,26 +62,26 @@ impl Link {
 
     /// Closes what is open; not longer than somebody who ends a program wants to wait.
     pub(super) async fn close(&self) {
-        let _ = within(GOODBYE, self.pool.close()).await;
+        self.connections.close().await;
     }
 }
 
 /// A connection in use. Dropping it without [`Session::end`] closes it: what is under way on it ends with it.
 pub(super) struct Session<'a> {
     link: &'a Link,
-    connection: PoolConnection<Postgres>,
+    taken: Taken,
     open: bool,
     well: bool,
 }
 
 impl<'a> Session<'a> {
-    fn new(link: &'a Link, connection: PoolConnection<Postgres>) -> Self {
-        Self { link, connection, open: false, well: false }
+    fn new(link: &'a Link, taken: Taken) -> Self {
+        Self { link, taken, open: false, well: false }
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
         let faults = &self.link.faults;
-        sqlx::raw_sql(sql).execute(&mut *self.connection).await.map_err(|error| faults.sqlx(&error))?;
+        sqlx::raw_sql(sql).execute(&mut *self.taken.connection).await.map_err(|error| faults.sqlx(&error))?;
         Ok(())
     }
 
@@ -116,7 +98,7 @@ impl<'a> Session<'a> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         if !self.well {
-            self.connection.close_on_drop();
+            self.taken.connection.close_on_drop();
         }
     }
 }
@@ -125,12 +107,12 @@ impl Deref for Session<'_> {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.connection
+        &self.taken.connection
     }
 }
 
 impl DerefMut for Session<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.connection
+        &mut self.taken.connection
     }
 }

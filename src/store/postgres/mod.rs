@@ -3,6 +3,7 @@
 //! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a lock of the database.
 //! The store's clock is the server's.
 
+mod connections;
 mod fault;
 mod link;
 mod rows;
@@ -60,9 +61,9 @@ impl PostgresStore {
         let id = link
             .patience
             .repeat(|| async {
-                let connection = link.pool.acquire().await;
-                let mut connection = connection.map_err(|error| link.faults.sqlx(&error))?;
-                schema::open(&mut connection, &link.faults).await
+                let taken = link.connections.take().await;
+                let mut taken = taken.map_err(|error| link.faults.sqlx(&error))?;
+                schema::open(&mut taken.connection, &link.faults).await
             })
             .await?;
         let lookout = Lookout::new();

@@ -6,14 +6,12 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    PgPool,
-    postgres::{PgListener, PgPoolOptions},
-};
+use sqlx::{PgPool, postgres::PgListener};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    connections,
     fault::has_no_connection_left,
     link::Link,
     rows::{escaped, unescaped},
@@ -101,13 +99,15 @@ impl Drop for Ear {
 impl Ear {
     fn open(watch: &Watch) -> Self {
         let (tell, heard) = mpsc::channel(1024);
-        let pool =
-            PgPoolOptions::new().max_connections(1).acquire_timeout(watch.link.limit).idle_timeout(PAUSE_AFTER_FAULT);
-        let pool = pool.connect_lazy_with((*watch.link.pool.connect_options()).clone());
+        let (options, limit) = (watch.link.connections.options(), watch.link.limit);
         let clock = Arc::clone(&watch.link.clock);
         let task = tokio::spawn(async move {
             loop {
-                let (said, pause) = match listen(&pool, &tell).await {
+                let pool = connections::pool(options.clone(), 1, limit);
+                let heard = listen(&pool, &tell).await;
+                // What listened went back into its pool, and would stay open there.
+                connections::close(&pool).await;
+                let (said, pause) = match heard {
                     Ok(()) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) if has_no_connection_left(&error) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) => {
@@ -127,10 +127,9 @@ impl Ear {
 
 /// Listens until that fails. `Ok`: not at all, because there are too few connections.
 async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::Error> {
-    // By hand: a listener goes back into its pool, and stays open there.
     let mut connection = pool.acquire().await?;
     if sqlx::query_scalar(CROWDED).fetch_one(&mut *connection).await? {
-        return connection.close().await;
+        return Ok(());
     }
     drop(connection);
     let mut listener = PgListener::connect_with(pool).await?;
