@@ -107,7 +107,13 @@ pub async fn within<T>(limit: Duration, future: impl Future<Output = T> + Send) 
     tokio::time::timeout(limit, future).await.ok()
 }
 
-/// The same for what may do harm when it is late: once `limit` has passed, the future does not take another step, not even
+/// Why there is no answer, for messages, when `limit` passed first.
+#[must_use]
+pub fn no_answer_within(limit: Duration) -> String {
+    format!("no answer within {}s", limit.as_secs_f32())
+}
+
+/// The same as [`within`] for what may do harm when it is late: once `limit` has passed, the future does not take another step, not even
 /// one that it could take at that moment. With [`within`], a process that was stopped for a while goes one step further
 /// before it looks at the clock.
 pub async fn never_beyond<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {

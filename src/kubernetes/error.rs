@@ -5,6 +5,7 @@ use std::{fmt, io, time::Duration};
 use kube::core::Status;
 
 use super::Request;
+use crate::clock::no_answer_within;
 
 /// One field of an object that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl ClusterError {
 
     /// No answer came in time.
     pub(super) fn silence(request: Request<'_>, address: &str, limit: Duration) -> Self {
-        Self::no_reply(request, address, no_answer(limit))
+        Self::no_reply(request, address, no_answer_within(limit))
     }
 
     fn no_reply(request: Request<'_>, address: &str, cause: String) -> Self {
@@ -197,7 +198,7 @@ impl ClusterError {
                 let late = any(&*error, |error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
                 match chain(&*error) {
                     // Whether a connection or a request runs out of time first is chance.
-                    _ if never_sent && late => Self::Unreachable { address: at(), cause: no_answer(limit) },
+                    _ if never_sent && late => Self::Unreachable { address: at(), cause: no_answer_within(limit) },
                     cause if never_sent => Self::Unreachable { address: at(), cause },
                     cause => Self::no_reply(request, address, cause),
                 }
@@ -256,10 +257,6 @@ impl ClusterError {
             (code, _) => Self::Rejected { address, request, code, message },
         }
     }
-}
-
-fn no_answer(limit: Duration) -> String {
-    format!("no answer within {}s", limit.as_secs_f32())
 }
 
 /// Whether this is true of the error or of one that is behind it.

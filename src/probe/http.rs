@@ -8,7 +8,7 @@ use reqwest::{Client, Method, StatusCode, header};
 use sha2::{Digest, Sha256};
 
 use super::{Probe, ProbeError};
-use crate::clock::within;
+use crate::clock::{no_answer_within, within};
 
 /// How URLs are asked.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl HttpProbe {
         match within(self.timeout, request.send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) if !error.is_timeout() => Err(no_answer(plain(&error))),
-            _ => Err(no_answer(format!("no answer within {}s", self.timeout.as_secs_f32()))),
+            _ => Err(no_answer(no_answer_within(self.timeout))),
         }
     }
 

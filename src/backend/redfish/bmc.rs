@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::{
     backend::BackendError,
-    clock::{Clock, within},
+    clock::{Clock, no_answer_within, within},
     maintenance::machine::shown_url,
 };
 
@@ -347,7 +347,7 @@ impl Bmc {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(self.undelivered(method, path, &error)),
             None => {
-                let cause = self.no_answer();
+                let cause = no_answer_within(self.timeout);
                 if *method == Method::GET {
                     self.is_down(&cause);
                     return Err(BackendError::Unreachable { address: self.address(), cause });
@@ -357,12 +357,8 @@ impl Bmc {
         }
     }
 
-    fn no_answer(&self) -> String {
-        format!("no answer within {}s", self.timeout.as_secs_f32())
-    }
-
     fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
-        let cause = if error.is_timeout() { self.no_answer() } else { plain(error) };
+        let cause = if error.is_timeout() { no_answer_within(self.timeout) } else { plain(error) };
         if error.is_connect() {
             if let Some(problem) = self.certificate_problem(&cause) {
                 return BackendError::Untrusted { address: self.address(), cause: problem };

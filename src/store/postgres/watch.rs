@@ -104,10 +104,7 @@ impl Ear {
         let task = tokio::spawn(async move {
             loop {
                 let pool = connections::pool(options.clone(), 1, limit);
-                let heard = listen(&pool, &tell).await;
-                // What listened went back into its pool, and would stay open there.
-                connections::close(&pool).await;
-                let (said, pause) = match heard {
+                let (said, pause) = match listen(&pool, &tell).await {
                     Ok(()) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) if has_no_connection_left(&error) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) => {
@@ -118,6 +115,8 @@ impl Ear {
                 if tell.send(Heard::Now(said)).await.is_err() {
                     return;
                 }
+                // What listened went back into its pool, and would stay open there.
+                connections::close(&pool).await;
                 clock.sleep(pause).await;
             }
         });

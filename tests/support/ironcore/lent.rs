@@ -107,8 +107,8 @@ impl Drop for Lent {
         let mut idling = IDLING.lock().unwrap_or_else(PoisonError::into_inner);
         idling.push(it);
         // Those that nobody wanted for the longest time are the first.
-        let most = idling.len().saturating_sub(IDLE);
-        let gone: Vec<Shelved> = idling.drain(..most).collect();
+        let surplus = idling.len().saturating_sub(IDLE);
+        let gone: Vec<Shelved> = idling.drain(..surplus).collect();
         drop(idling);
         drop(gone);
     }

@@ -1,6 +1,10 @@
 //! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts with.
 
-use std::sync::Arc;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
+    sync::Arc,
+};
 
 use bmc_simulator::{BootSource, Simulator, SystemConfig};
 use jiff::Timestamp;
@@ -49,7 +53,7 @@ pub struct World {
 
 /// Where in the API server's log this world begins. Watches of the one before may end later.
 struct Since {
-    bytes: usize,
+    bytes: u64,
     time: Timestamp,
 }
 
@@ -69,7 +73,8 @@ impl World {
     /// Starts everything but the servers.
     pub async fn empty(family: Family, options: Options, simulator: &Simulator) -> Self {
         let kubernetes = Lent::with((family, options.maintenance_operator)).await;
-        let since = Since { bytes: log(&kubernetes).len(), time: Timestamp::now() };
+        let bytes = fs::metadata(kubernetes.audit_log()).map_or(0, |log| log.len());
+        let since = Since { bytes, time: Timestamp::now() };
         let client = Kubernetes::client(&kubernetes.kubeconfig()).await;
         let operators = Kubernetes::client(&kubernetes.user(OPERATORS, &["system:masters"])).await;
         let options = Options { network_boots: Some(boots_of(simulator)), ..options };
@@ -236,9 +241,10 @@ impl World {
 
     /// Every request that the API server has answered, except those of the operators and its own.
     pub fn requests(&self) -> Vec<Request> {
-        let log = log(&self.kubernetes);
-        let mut all: Vec<Request> =
-            log[self.since.bytes..].lines().filter_map(|line| request(line, self.since.time)).collect();
+        let mut log = fs::File::open(self.kubernetes.audit_log()).unwrap();
+        log.seek(SeekFrom::Start(self.since.bytes)).unwrap();
+        let lines = BufReader::new(log).lines().map_while(Result::ok);
+        let mut all: Vec<Request> = lines.filter_map(|line| request(&line, self.since.time)).collect();
         all.retain(|request| request.user != OPERATORS && !request.user.starts_with("system:"));
         all
     }
@@ -249,10 +255,6 @@ impl World {
         all.retain(|request| request.user == user);
         all
     }
-}
-
-fn log(kubernetes: &Kubernetes) -> String {
-    std::fs::read_to_string(kubernetes.audit_log()).unwrap_or_default()
 }
 
 /// What a claim says about maintenance.
