@@ -228,7 +228,7 @@ impl Engine {
         self.store()
             .transact(&record.lock_key, &mut |lock, leases, now| {
                 let (generation, _) = lock.seize(&record.uid, seen, self.runner().clone(), leases, now)?;
-                seized = Some((generation, lock.calls_until(now).map(|until| until.duration_since(now))));
+                seized = Some((generation, lock.calls_until(&record.uid, now).map(|until| until.duration_since(now))));
                 match lock.get(&record.uid).cloned() {
                     Some(current) => begin(lock, &current, generation, now),
                     None => Ok(()),

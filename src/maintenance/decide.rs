@@ -230,7 +230,7 @@ fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
         return None;
     }
     // Whoever took it from somebody waits for that itself, unless it ended before: then whoever goes on does.
-    if let Some(until) = at.lock.calls_until(at.now) {
+    if let Some(until) = at.lock.calls_until(at.uid, at.now) {
         let reason = format!(
             "waiting until {}: somebody from whom the server was taken may be in the middle of a call",
             shown_time(until)

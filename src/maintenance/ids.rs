@@ -166,6 +166,25 @@ impl fmt::Display for Runner {
     }
 }
 
+/// A random number that names one attachment.
+///
+/// Generations repeat in a store that lost its last commits; a random number does not. The caller
+/// draws it, because rules are pure. Empty in records of version 0.1.0, which knew none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub String);
+
+/// What a process shows to prove that it may act on a record: all three must be those in force.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The generation of the attachment.
+    pub generation: Generation,
+    /// The process that attached.
+    pub runner: RunnerId,
+    /// The random number of the attachment.
+    pub token: Token,
+}
+
 /// The right to act on one record, taken at a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
@@ -173,8 +192,25 @@ pub struct Attachment {
     pub runner: Runner,
     /// The fencing token it was taken with.
     pub generation: Generation,
+    /// The random number it was taken with.
+    #[serde(default)]
+    pub token: Token,
     /// When, on the store's clock.
     pub since: Timestamp,
+}
+
+impl Attachment {
+    /// What its process shows.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        Fence { generation: self.generation, runner: self.runner.id.clone(), token: self.token.clone() }
+    }
+
+    /// Whether this is the attachment that a process shows.
+    #[must_use]
+    pub fn is(&self, fence: &Fence) -> bool {
+        self.generation == fence.generation && self.runner.id == fence.runner && self.token == fence.token
+    }
 }
 
 #[cfg(test)]

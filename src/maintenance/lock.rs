@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     approval::Claim,
+    extension::Extension,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
     native::System,
     ownership::Ownership,
@@ -202,6 +203,9 @@ pub struct ServerLock {
     pub active: Vec<Maintenance>,
     /// Whose server it is, and what its owner allowed.
     pub ownership: Ownership,
+    /// What else is known.
+    #[serde(default, skip_serializing_if = "Extension::is_empty")]
+    pub extension: Extension,
     /// Maintenances that a transition ended; the store moves them to its history.
     #[serde(skip)]
     pub finished: Vec<Maintenance>,
@@ -221,6 +225,7 @@ impl ServerLock {
             slot: None,
             active: Vec::new(),
             ownership: Ownership::default(),
+            extension: Extension::default(),
             finished: Vec::new(),
             events: Vec::new(),
         }
@@ -264,10 +269,13 @@ impl ServerLock {
         matches!(holder.phase, Phase::Preparing(_) | Phase::Releasing { .. }).then_some(holder)
     }
 
-    /// Until when somebody from whom the server was taken may be in the middle of a call. `None`: nobody can be.
+    /// Until when a call of another process may still change the server: of a process that was
+    /// fenced while it called, or of an earlier maintenance whose call outlived its reply.
+    /// `None`: no such call is possible for this record.
     #[must_use]
-    pub fn calls_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.active.iter().filter_map(|record| record.calls_until).filter(|until| *until > now).max()
+    pub fn calls_until(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
+        let fenced = self.active.iter().filter_map(|record| record.calls_until).filter(|until| *until > now);
+        fenced.chain(self.foreign_effects(uid, now).map(|effect| effect.until)).max()
     }
 
     /// Whether the holder of `generation` of this record may touch the machine now.
@@ -282,7 +290,7 @@ impl ServerLock {
             .is_some_and(|attachment| attachment.generation == generation && leases.alive(attachment, now));
         let acting =
             record.spec.parent.is_none() || self.slot.as_ref().is_some_and(|slot| slot.acting.as_ref() == Some(uid));
-        let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(now).is_none();
+        let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(uid, now).is_none();
         ours && acting && self.has_slot(record) && alone
     }
 }

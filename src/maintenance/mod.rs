@@ -5,6 +5,8 @@
 
 pub mod approval;
 pub mod decide;
+pub mod effects;
+pub mod extension;
 pub mod hindrance;
 pub mod ids;
 pub mod invariants;

@@ -20,6 +20,8 @@ pub struct Limits {
     pub power_change: Duration,
     /// How long boot progress is waited for after the power is on, where the machine shows it.
     pub boot_progress: Duration,
+    /// How long a call may be under way: the length of a lease.
+    pub call: Duration,
     /// How long a boot or media change may take to be shown after it was accepted.
     pub settle: Duration,
     /// How often a call that may be accepted later is made.
@@ -34,6 +36,7 @@ impl Default for Limits {
             graceful_shutdown: Duration::from_secs(150),
             power_change: Duration::from_mins(2),
             boot_progress: Duration::from_mins(1),
+            call: Duration::from_secs(30),
             settle: Duration::from_secs(30),
             attempts: 5,
             retry_pause: Duration::from_secs(5),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     approval::{Consent, consent},
-    ids::{Attachment, Generation, Runner, Uid},
+    ids::{Attachment, Generation, Runner, Token, Uid},
     lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
     native::{Native, Order},
     node::NodeRecord,
@@ -150,7 +150,7 @@ impl ServerLock {
         let generation = self.generation;
         let record = self.get_mut(uid)?;
         record.generation = generation;
-        record.attachment = Some(Attachment { runner, generation, since: now });
+        record.attachment = Some(Attachment { runner, generation, token: Token::default(), since: now });
         record.detached_at = None;
         Ok(generation)
     }
@@ -410,7 +410,7 @@ impl ServerLock {
         }
         record.generation = generation;
         let by = runner.to_string();
-        record.attachment = Some(Attachment { runner, generation, since: now });
+        record.attachment = Some(Attachment { runner, generation, token: Token::default(), since: now });
         record.detached_at = None;
         let record = record.clone();
         self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));

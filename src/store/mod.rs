@@ -7,6 +7,7 @@
 mod contents;
 mod error;
 mod etcd;
+mod extended;
 mod fault;
 mod kubernetes;
 mod lazy;

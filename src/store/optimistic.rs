@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::{
     StoreError, Transition,
+    extended::StoredSlot,
     views::{Known, Stored},
 };
 use crate::{
@@ -140,7 +141,7 @@ impl<'a> Change<'a> {
     /// Whether nothing moved but the owner's words: an owner's role may write nothing else.
     pub(super) fn told_only(&self) -> bool {
         let plain =
-            |lock: &ServerLock| (lock.generation, lock.last_ticket, lock.slot.clone(), lock.ownership.claim.clone());
+            |lock: &ServerLock| (lock.generation, lock.last_ticket, StoredSlot::of(lock), lock.ownership.claim.clone());
         let (before, after) = (&*self.before.lock, self.after);
         let used = before.ownership.uses();
         let newly_used = after.ownership.uses().iter().any(|mark| !used.contains(mark));

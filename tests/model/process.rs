@@ -68,7 +68,7 @@ impl Protocol {
         let broken = self.broken;
         let seized = world.transact(|lock, leases, now| {
             let (generation, _) = lock.seize(&uid, record.generation, runner, leases, now)?;
-            let until = lock.calls_until(now);
+            let until = lock.calls_until(&uid, now);
             if matches!(broken, Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory) {
                 lock.update(&uid, generation, |record| record.calls_until = None)?;
             }
@@ -314,7 +314,7 @@ pub fn decide(world: &mut World, n: usize) -> bool {
         Phase::Pending if !holding => Plan::Withdraw,
         Phase::Pending if my_turn() => Plan::Admit,
         Phase::Preparing(_) | Phase::Releasing { .. } if !may_act => {
-            if lock.calls_until(now).is_some() {
+            if lock.calls_until(&uid, now).is_some() {
                 return false;
             }
             // With the slot it is only the lease that is over: it is renewed and asked again.

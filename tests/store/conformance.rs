@@ -8,14 +8,18 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
+        effects::PendingEffect,
         ids::{LockKey, Uid},
         lock::{Enqueued, Leases, Refusal, Request, ServerLock},
+        machine::ResetType,
         queue::{Turn, turn, waiting},
         spec::{Kind, Policy, Spec},
         state::{Ending, Phase},
+        step::Action,
     },
     store::{Found, MemoryStore, Store as _, StoreError},
 };
@@ -32,6 +36,7 @@ macro_rules! conforms {
         $crate::conforms! { $store, $bench,
             a_key_nobody_asked_for_is_empty
             what_one_handle_wrote_the_other_reads_unchanged
+            what_else_is_known_of_a_lock_is_kept
             a_request_that_comes_back_finds_its_record
             a_name_is_refused_to_another_owner_or_wish
             a_name_in_use_is_refused_until_its_process_is_gone
@@ -106,6 +111,37 @@ pub async fn what_one_handle_wrote_the_other_reads_unchanged(bench: &Bench) {
     // What the writer remembers is what it would read.
     let third = bench.open().await;
     assert_eq!(third.view(&key("k")).await.unwrap(), mine);
+}
+
+pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
+    let (one, other, k) = (bench.open().await, bench.open().await, key("k"));
+    let effect = PendingEffect {
+        root: Uid("gone".into()),
+        by: Uid("gone".into()),
+        action: Action::Reset(ResetType::GracefulShutdown),
+        at: Timestamp::UNIX_EPOCH,
+        until: Timestamp::MAX,
+    };
+    // Also while nobody holds the lock, waits for it or owns the server.
+    apply(&*one, &k, |lock, _, _| {
+        lock.extension.effects.push(effect.clone());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(other.view(&k).await.unwrap().lock.extension.effects, [effect.clone()]);
+    assert!(other.view_all().await.unwrap().is_empty(), "it is in no queue");
+    let held = hold(&*one, &k, &request("a", 1)).await;
+    let seen = other.view(&k).await.unwrap().lock;
+    assert_eq!((seen.slot.as_ref().map(|slot| &slot.uid), &seen.extension.effects), (Some(&held.0), &vec![effect]));
+    apply(&*other, &k, |lock, _, _| {
+        lock.extension.effects.clear();
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let seen = one.view(&k).await.unwrap().lock;
+    assert!(seen.extension.is_empty() && seen.slot.is_some());
 }
 
 pub async fn a_request_that_comes_back_finds_its_record(bench: &Bench) {

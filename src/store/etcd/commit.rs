@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     maintenance::{ids::MaintenanceId, lock::AuditEvent, state::Maintenance},
-    store::{StoreError, optimistic::Change},
+    store::{StoreError, extended::StoredSlot, optimistic::Change},
 };
 
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
@@ -120,7 +120,7 @@ pub(super) fn transaction(
         let head = Head {
             generation: after.generation,
             last_ticket: after.last_ticket,
-            slot: after.slot.clone(),
+            slot: StoredSlot::of(after),
             claim: after.ownership.claim.clone(),
             commits: change.commits(),
         };

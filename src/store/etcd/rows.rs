@@ -14,11 +14,12 @@ use crate::{
     maintenance::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, RunnerId, Uid},
-        lock::{Leases, ServerLock, Slot},
+        lock::{Leases, ServerLock},
         state::Maintenance,
     },
     store::{
         StoreError,
+        extended::StoredSlot,
         optimistic::{Commits, Loaded},
         views::Stored,
     },
@@ -32,7 +33,7 @@ const STILL_ALIVE: SignedDuration = SignedDuration::from_millis(500);
 pub(super) struct Head {
     pub(super) generation: Generation,
     pub(super) last_ticket: u64,
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
     pub(super) commits: String,
 }
@@ -198,7 +199,7 @@ fn assemble(
     let mut lock = ServerLock::new(key.clone());
     lock.generation = head.generation;
     lock.last_ticket = head.last_ticket;
-    lock.slot = head.slot;
+    StoredSlot::into_lock(head.slot, &mut lock);
     let claim = head.claim.as_ref().map(|claim| &claim.uid);
     if claim.is_some() && claim == words.claim.as_ref() {
         let mut runs = HashMap::new();

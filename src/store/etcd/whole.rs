@@ -17,7 +17,7 @@ use crate::{
         lock::{AuditEvent, ServerLock},
         state::Maintenance,
     },
-    store::{Contents, StoreError},
+    store::{Contents, StoreError, extended::StoredSlot},
 };
 
 /// How many keys are read, written or deleted at once.
@@ -129,7 +129,7 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
         let head = Head {
             generation: lock.generation,
             last_ticket: lock.last_ticket,
-            slot: lock.slot.clone(),
+            slot: StoredSlot::of(lock),
             claim: lock.ownership.claim.clone(),
             commits: String::new(),
         };

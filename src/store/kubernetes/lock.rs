@@ -33,10 +33,10 @@ use crate::{
     maintenance::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, Uid},
-        lock::{ServerLock, Slot},
+        lock::ServerLock,
         state::Maintenance,
     },
-    store::{StoreError, optimistic::Commits, views::Stored},
+    store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
 /// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can read them.
@@ -54,7 +54,7 @@ pub(super) struct Head {
     pub(super) key: LockKey,
     pub(super) generation: Generation,
     pub(super) last_ticket: u64,
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
     #[serde(default)]
     pub(super) used: Vec<(Uid, Uid)>,
@@ -67,7 +67,7 @@ impl Head {
             key: lock.key.clone(),
             generation: lock.generation,
             last_ticket: lock.last_ticket,
-            slot: lock.slot.clone(),
+            slot: StoredSlot::of(lock),
             claim: lock.ownership.claim.clone(),
             used: lock.ownership.uses(),
             commits,
@@ -132,7 +132,7 @@ impl Row {
         let mut lock = ServerLock::new(head.key);
         lock.generation = head.generation;
         lock.last_ticket = head.last_ticket;
-        lock.slot = head.slot;
+        StoredSlot::into_lock(head.slot, &mut lock);
         lock.active = active(map, faults)?;
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {

@@ -20,6 +20,7 @@ use crate::{
     },
     store::{
         LockView, StoreError,
+        extended::StoredSlot,
         optimistic::{Change, Commits, Loaded},
         views::Stored,
     },
@@ -96,7 +97,7 @@ impl LockRow {
         lock.generation = unsigned(self.generation, faults)?;
         lock.last_ticket = unsigned(self.last_ticket, faults)?;
         let key = lock.key.0.clone();
-        lock.slot = self.slot.as_ref().map(|slot| json(&key, slot, faults)).transpose()?;
+        StoredSlot::into_lock(self.slot.as_ref().map(|slot| json(&key, slot, faults)).transpose()?, &mut lock);
         lock.ownership.claim = self.claim.as_ref().map(|claim| json(&key, claim, faults)).transpose()?;
         let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.clone());
         let given = self.approvals.iter().zip(&self.approval_owners).zip(std::mem::take(&mut self.approval_uses));
@@ -268,7 +269,7 @@ pub(super) async fn load_every(db: &mut PgConnection, link: &Link) -> Result<Vec
 pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &Link) -> Result<(), StoreError> {
     let (faults, key) = (&link.faults, &lock.key.0);
     let empty = ServerLock::new(lock.key.clone());
-    let slot = lock.slot.as_ref().map(|slot| text(key, slot, faults)).transpose()?;
+    let slot = StoredSlot::of(lock).map(|slot| text(key, &slot, faults)).transpose()?;
     let claim = lock.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
     let approvals = Approvals::between(&empty.ownership, &lock.ownership, faults)?;
     sqlx::query(
@@ -371,10 +372,10 @@ pub(super) async fn commit(
     let faults = &link.faults;
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key.0;
-    let slot = after.slot.as_ref().map(|slot| text(key, slot, faults)).transpose()?;
+    let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
     let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
-    let head =
-        (after.generation, after.last_ticket, &after.slot) != (before.generation, before.last_ticket, &before.slot);
+    let head = (after.generation, after.last_ticket, &after.slot, &after.extension)
+        != (before.generation, before.last_ticket, &before.slot, &before.extension);
     let mut written = Written::default();
     for record in change.finished {
         written.add(record, "ended", faults)?;

@@ -3,14 +3,16 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::SqliteConnection;
 
 use super::fault::Faults;
 use crate::{
     maintenance::{
+        extension::Extension,
         ids::{LockKey, RunnerId, Uid},
         lock::{AuditEvent, Leases, ServerLock, Slot},
+        ownership::Ownership,
         state::Maintenance,
     },
     store::{StoreError, views::Stored},
@@ -64,9 +66,21 @@ pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -
     }
     lock.active = active;
     if let Some(text) = ownership {
-        lock.ownership = json(&lock.key.0, &text, faults)?;
+        (lock.ownership, lock.extension) = match json(&lock.key.0, &text, faults)? {
+            Annex::Extended { ownership, extension, .. } => (ownership, extension),
+            Annex::Plain(ownership) => (ownership, Extension::default()),
+        };
     }
     Ok(Stored { revision, lock: Arc::new(lock) })
+}
+
+/// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
+/// a lock alone that has more (`store/extended.rs` says why).
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Annex {
+    Extended { format: u32, ownership: Ownership, extension: Extension },
+    Plain(Ownership),
 }
 
 /// Reads one lock. What is in memory at the same revision needs no reading.
@@ -151,6 +165,9 @@ pub(super) async fn load_all(
     for row in locks {
         let records = active.remove(&row.0).unwrap_or_default();
         let lock = lock_of(row, records, faults)?.lock;
+        if lock.active.is_empty() && lock.ownership.is_empty() {
+            continue;
+        }
         let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());
         let own = attached.filter_map(|a| leases.until(a).map(|until| (a.runner.id.clone(), until))).collect();
         found.push((lock, Leases(own)));
@@ -202,7 +219,13 @@ pub(super) async fn save_lock(
     faults: &Faults,
 ) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
-    let ownership = if lock.ownership.is_empty() { None } else { Some(serde_json::to_string(&lock.ownership)) };
+    let (ownership, extension) = (lock.ownership.clone(), lock.extension.clone());
+    let annex = match (ownership.is_empty(), extension.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(Annex::Plain(ownership)),
+        (_, false) => Some(Annex::Extended { format: 2, ownership, extension }),
+    };
+    let ownership = annex.map(|annex| serde_json::to_string(&annex));
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
     sqlx::query_scalar(
         "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) \

@@ -1,0 +1,131 @@
+//! Calls whose effect outlives their reply.
+//!
+//! A BMC accepts a graceful shutdown within a second; the operating system switches off minutes
+//! later, whatever became of the process that asked. So the lock remembers each call until its
+//! effect was observed or cannot come any more: neither a restore nor the next maintenance may
+//! meet it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::Uid,
+    lock::ServerLock,
+    machine::{MachineView, PowerState, ResetType},
+    power::{Limits, after},
+    state::Maintenance,
+    step::{Action, Reply},
+};
+
+/// A call that was made and whose effect was not observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingEffect {
+    /// The maintenance that holds the lock.
+    pub root: Uid,
+    /// The record whose process called: that maintenance, or what acts under it.
+    pub by: Uid,
+    /// What was called.
+    pub action: Action,
+    /// When the intent was recorded, on the store's clock.
+    pub at: Timestamp,
+    /// When it cannot change the server any more, on the store's clock.
+    pub until: Timestamp,
+}
+
+impl PendingEffect {
+    /// Whether what is observed shows that the effect has come, or can come no more.
+    ///
+    /// A restart leaves no such sign, because the server is on before and after it: it is waited out.
+    #[must_use]
+    pub fn is_settled_by(&self, machine: &MachineView) -> bool {
+        match self.action {
+            Action::Reset(ResetType::GracefulShutdown | ResetType::ForceOff) => machine.power == PowerState::Off,
+            Action::Reset(ResetType::On) => machine.power == PowerState::On,
+            _ => false,
+        }
+    }
+}
+
+/// How long a call may change the server after the moment of its reply, or after the moment when
+/// waiting for the reply ended; `None` where nothing of it can come later.
+#[must_use]
+pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<Duration> {
+    let accepted = match (reply, action) {
+        (Reply::Refused { .. }, _) => return None,
+        (Reply::Accepted, _) => true,
+        (Reply::Unknown, _) => false,
+    };
+    match action {
+        // The operating system decides when it is done (ACPI power button).
+        Action::Reset(ResetType::GracefulShutdown | ResetType::GracefulRestart) => Some(limits.graceful_shutdown),
+        Action::Reset(ResetType::Nmi) if accepted => None,
+        Action::Reset(_) => Some(limits.power_change),
+        // A BMC answers these when they are applied; its tasks are followed to their end.
+        Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. } => (!accepted).then_some(limits.settle),
+        Action::Record
+        | Action::CheckImage
+        | Action::AskPreparer
+        | Action::EnterNative
+        | Action::LeaveNative
+        | Action::TakeNode
+        | Action::ReturnNode => None,
+    }
+}
+
+impl ServerLock {
+    /// Calls of other maintenances that may still change the server.
+    pub(super) fn foreign_effects(&self, uid: &Uid, now: Timestamp) -> impl Iterator<Item = &PendingEffect> {
+        let root = self.get(uid).and_then(|record| record.spec.parent.clone()).unwrap_or_else(|| uid.clone());
+        self.extension.effects.iter().filter(move |effect| effect.root != root && effect.until > now)
+    }
+
+    /// Calls of this maintenance, and of what acted under it, that may still change the server.
+    #[must_use]
+    pub fn own_effects(&self, record: &Maintenance, now: Timestamp) -> Vec<&PendingEffect> {
+        let effects = self.extension.effects.iter();
+        match &record.spec.parent {
+            // Under a hold each puts back what it did itself; the hold looks at all of it.
+            Some(_) => effects.filter(|effect| effect.by == record.uid && effect.until > now).collect(),
+            None => effects.filter(|effect| effect.root == record.uid && effect.until > now).collect(),
+        }
+    }
+
+    /// Notes a call before it is made. Until its reply is known it counts as one without a reply.
+    pub(super) fn expect_effect(&mut self, record: &Maintenance, action: &Action, limits: &Limits, now: Timestamp) {
+        let Some(lasts) = effect_lasts(action, &Reply::Unknown, limits) else { return };
+        let root = record.spec.parent.clone().unwrap_or_else(|| record.uid.clone());
+        let until = after(now, limits.call + lasts);
+        self.extension.effects.retain(|effect| effect.until > now);
+        self.extension.effects.push(PendingEffect {
+            root,
+            by: record.uid.clone(),
+            action: action.clone(),
+            at: now,
+            until,
+        });
+    }
+
+    /// Notes what came of the last call of a record.
+    pub(super) fn reply_to_effect(
+        &mut self,
+        uid: &Uid,
+        action: &Action,
+        reply: &Reply,
+        limits: &Limits,
+        now: Timestamp,
+    ) {
+        let is_it = |effect: &PendingEffect| effect.by == *uid && effect.action == *action;
+        let Some(last) = self.extension.effects.iter().rposition(is_it) else { return };
+        match effect_lasts(action, reply, limits) {
+            Some(lasts) => self.extension.effects[last].until = after(now, lasts),
+            None => drop(self.extension.effects.remove(last)),
+        }
+    }
+
+    /// The effects of what a record called were observed, or were overtaken by what was observed.
+    pub(super) fn settle_effects(&mut self, uid: &Uid, settled: impl Fn(&PendingEffect) -> bool) {
+        self.extension.effects.retain(|effect| effect.by != *uid || !settled(effect));
+    }
+}

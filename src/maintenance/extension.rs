@@ -1,0 +1,25 @@
+//! What is known of a lock beyond its holder, its queue and its owner.
+//!
+//! Stores keep all of it as one document (`store/extended.rs`), so that a new rule needs no change
+//! of any store: add a field here, with a default that means "nothing is known".
+
+use serde::{Deserialize, Serialize};
+
+use super::effects::PendingEffect;
+
+/// The further contents of a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extension {
+    /// Calls that were made and whose effect was not observed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<PendingEffect>,
+}
+
+impl Extension {
+    /// Whether nothing is known. Then it is not stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
