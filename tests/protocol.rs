@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use terraform_provider_metal::maintenance::{
     approval::{Approval, Claim, Consent, Scope, consent},
     hindrance::{Hindrance, hindrances},
-    ids::{Generation, Runner, RunnerId, Uid},
+    ids::{Fence, Runner, RunnerId, Uid},
     invariants::violations,
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerState,
@@ -165,8 +165,8 @@ struct World {
     leases: Leases,
     now: Timestamp,
     /// Every right to act that was ever given.
-    rights: Vec<(Uid, Generation)>,
-    fenced: HashSet<(Uid, Generation)>,
+    rights: Vec<(Uid, Fence)>,
+    fenced: HashSet<(Uid, Fence)>,
     tickets: HashSet<u64>,
     priors: HashMap<Uid, PriorState>,
     incarnations: u32,
@@ -222,7 +222,7 @@ impl World {
         said
     }
 
-    fn attached(&mut self, uid: &Uid, generation: Generation) {
+    fn attached(&mut self, uid: &Uid, generation: Fence) {
         self.fenced.extend(self.rights.iter().filter(|(other, _)| other == uid).cloned());
         self.rights.push((uid.clone(), generation));
     }
@@ -336,7 +336,9 @@ impl World {
             Event::Attach { process, record } => {
                 let Some(record) = self.pick(*record) else { return };
                 let living = record.attachment.as_ref().is_some_and(|a| self.lease_of(&a.runner.id));
-                let taken = self.apply(|lock, leases, now| lock.attach(&record.uid, runner(*process), leases, now));
+                let taken = self.apply(|lock, leases, now| {
+                    lock.attach(&record.uid, runner(*process), records::token(), leases, now)
+                });
                 assert_eq!(taken.is_err(), living, "attached over a living process, or refused over a dead one");
                 if let Ok(generation) = taken {
                     self.attached(&record.uid, generation);
@@ -346,11 +348,11 @@ impl World {
             Event::Seize { process, record } => {
                 let Some(record) = self.pick(*record) else { return };
                 let wrong = self.apply(|lock, leases, now| {
-                    lock.seize(&record.uid, record.generation + 1, runner(*process), leases, now)
+                    lock.seize(&record.uid, record.generation + 1, runner(*process), records::token(), leases, now)
                 });
                 assert!(wrong.is_err(), "seized with a generation that nobody saw");
                 let seized = self.apply(|lock, leases, now| {
-                    lock.seize(&record.uid, record.generation, runner(*process), leases, now)
+                    lock.seize(&record.uid, record.generation, runner(*process), records::token(), leases, now)
                 });
                 let (generation, predecessors) = seized.unwrap();
                 // Whoever was attached to it or acted under it is fenced and handed back.
@@ -376,7 +378,7 @@ impl World {
                     _ => Phase::Preparing(progress),
                 };
                 let uid = record.uid;
-                if self.apply(|lock, _, now| lock.admit(&uid, attachment.generation, next, now)).is_ok() {
+                if self.apply(|lock, _, now| lock.admit(&uid, attachment.fence(), next, now)).is_ok() {
                     self.reach("admit");
                     if let (true, Consent::Given { approval, all, .. }) = (starts, said) {
                         let used = self.lock.ownership.approval(&approval).unwrap().used_by.as_ref() == Some(&uid);
@@ -392,7 +394,7 @@ impl World {
                     return;
                 }
                 let next = Phase::InMaintenance { since: self.now };
-                let refused = self.apply(|lock, _, now| lock.admit(&record.uid, attachment.generation, next, now));
+                let refused = self.apply(|lock, _, now| lock.admit(&record.uid, attachment.fence(), next, now));
                 assert!(refused.is_err(), "admitted beside the holder");
                 self.reach("barge");
             }
@@ -426,13 +428,13 @@ impl World {
             Event::Detach { record } => {
                 let Some(record) = self.pick(*record) else { return };
                 let Some(attachment) = record.attachment else { return };
-                self.apply(|lock, _, now| lock.detach(&record.uid, attachment.generation, now)).unwrap();
-                self.fenced.insert((record.uid, attachment.generation));
+                self.apply(|lock, _, now| lock.detach(&record.uid, attachment.fence(), now)).unwrap();
+                self.fenced.insert((record.uid, attachment.fence()));
             }
             Event::Withdraw { record } => {
                 let Some(record) = self.pick(*record) else { return };
                 let Some(attachment) = record.attachment else { return };
-                let left = self.apply(|lock, _, now| lock.withdraw(&record.uid, attachment.generation, now));
+                let left = self.apply(|lock, _, now| lock.withdraw(&record.uid, attachment.fence(), now));
                 assert_eq!(left.is_ok(), matches!(record.phase, Phase::Pending));
             }
             Event::Fenced { past, what } => self.try_fenced(*past, *what),
@@ -462,20 +464,14 @@ impl World {
     fn act(
         &mut self,
         record: usize,
-        change: impl FnOnce(
-            &mut ServerLock,
-            &Uid,
-            Generation,
-            Timestamp,
-            &mut HashMap<Uid, PriorState>,
-        ) -> Result<(), Refusal>,
+        change: impl FnOnce(&mut ServerLock, &Uid, Fence, Timestamp, &mut HashMap<Uid, PriorState>) -> Result<(), Refusal>,
     ) {
         let Some(record) = self.pick(record) else { return };
         let Some(attachment) = record.attachment else { return };
-        if self.lock.may_act(&record.uid, attachment.generation, &self.leases, self.now) {
+        if self.lock.may_act(&record.uid, attachment.fence(), &self.leases, self.now) {
             let mut priors = std::mem::take(&mut self.priors);
             let mut after = self.lock.clone();
-            let said = change(&mut after, &record.uid, attachment.generation, self.now, &mut priors);
+            let said = change(&mut after, &record.uid, attachment.fence(), self.now, &mut priors);
             self.priors = priors;
             said.unwrap();
             self.apply(|lock, _, _| {
@@ -504,7 +500,7 @@ impl World {
                 _ => lock.begin_release(&uid, old, Ending::Completed, Progress::new(Vec::new(), now), now),
             }
         });
-        assert!(matches!(said, Err(Refusal::Fenced { .. } | Refusal::Gone)), "generation {old} was let in: {said:?}");
+        assert!(matches!(said, Err(Refusal::Fenced { .. } | Refusal::Gone)), "generation {old:?} was let in: {said:?}");
         self.reach("fenced");
     }
 
@@ -542,7 +538,7 @@ impl World {
         for record in &lock.active {
             assert!(record.generation <= lock.generation && record.ticket_number <= lock.last_ticket);
             if let Some(attachment) = &record.attachment {
-                assert_eq!(attachment.generation, record.generation);
+                assert_eq!(attachment.fence(), record.generation);
             }
         }
         self.check_queue();

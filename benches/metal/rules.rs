@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     decide::{Goal, Intent, Situation, decide},
-    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
     lock::{Leases, Request, ServerLock},
     power::Limits,
     prepare::Facts,
@@ -55,11 +55,11 @@ fn window(schedule: &str) -> WindowSpec {
 }
 
 /// A server with so many living waiters; the last of them.
-fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, u64) {
+fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
     let mut lock = ServerLock::new(LockKey("key".into()));
     let mut leases = Leases(HashMap::new());
-    let mut last = (Uid(String::new()), 0);
+    let mut last = (Uid(String::new()), Fence::default());
     for n in 0..waiters {
         let runner = Runner {
             id: RunnerId(format!("runner-{n}")),
@@ -83,7 +83,7 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, u64) {
             keeps_place: false,
         };
         lock.enqueue(request, &leases, now).unwrap();
-        let generation = lock.attach(&uid, runner, &leases, now).unwrap();
+        let generation = lock.attach(&uid, runner, Token::default(), &leases, now).unwrap();
         last = (uid, generation);
     }
     (lock, leases, last.0, last.1)
@@ -104,7 +104,7 @@ pub fn measure() -> Vec<Row> {
                 // Worked out anew each time: the first who looks at a view.
                 queue: &Queue::default(),
                 uid: &uid,
-                generation,
+                fence: generation,
                 intent: &intent,
                 facts: &facts,
                 limits: &limits,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::{
     maintenance::{
+        ids::Token,
         lock::{AuditEvent, Leases, ServerLock},
         state::{Ending, Phase},
     },
@@ -83,7 +84,7 @@ fn history(records: usize) -> Contents {
         let now = begin + SignedDuration::from_secs(i64::try_from(n).unwrap());
         let leases = Leases([(by.id.clone(), now + SignedDuration::from_secs(30))].into());
         let uid = lock.enqueue(request(&format!("old-{}", n % 5000), &by), &leases, now).unwrap().uid().clone();
-        let generation = lock.attach(&uid, by, &leases, now).unwrap();
+        let generation = lock.attach(&uid, by, Token::default(), &leases, now).unwrap();
         lock.admit(&uid, generation, Phase::InMaintenance { since: now }, now).unwrap();
         let over = Phase::Completed { at: now, ending: Ending::Completed };
         lock.finish(&uid, generation, &over, now).unwrap();

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use terraform_provider_metal::{
     maintenance::{
-        decide::{Change, Decision, Goal, Intent, Situation, decide},
-        ids::{Generation, LockKey, MaintenanceId, Runner, Uid},
+        change::Change,
+        decide::{Decision, Goal, Intent, Situation, decide},
+        ids::{Fence, LockKey, MaintenanceId, Runner, Token, Uid},
         lock::{Leases, Refusal, Request, ServerLock},
         power::Limits,
         prepare::Facts,
@@ -27,7 +28,7 @@ const SAY_AGAIN: Duration = Duration::from_mins(1);
 pub struct Place {
     pub key: LockKey,
     pub uid: Uid,
-    pub generation: Generation,
+    pub generation: Fence,
 }
 
 /// A wish of a process; each is another incarnation.
@@ -63,7 +64,7 @@ async fn apply<T: Send>(
 pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Place {
     let joined = apply(store, key, |lock, leases, now| {
         let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
-        let generation = lock.attach(&uid, request.runner.clone(), leases, now)?;
+        let generation = lock.attach(&uid, request.runner.clone(), Token::default(), leases, now)?;
         Ok((uid, generation))
     });
     let (uid, generation) = joined.await.unwrap();
@@ -98,7 +99,7 @@ pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
             now: view.now,
             queue: &view.queue,
             uid: &place.uid,
-            generation: place.generation,
+            fence: place.generation,
             intent: &intent,
             facts: &facts,
             limits: &limits,

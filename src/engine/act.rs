@@ -6,23 +6,16 @@ use crate::{
     backend::{BackendError, Machine},
     clock::{never_beyond, within},
     maintenance::{
-        ids::Generation,
-        lock::Refusal,
-        machine::ResetType,
+        change::{Applied, Change, Unreadable},
         power::Need,
         spec::CompleteWhen,
-        state::{Ending, Phase, PriorState, Progress},
-        step::{Action, Attempt, Reply, Step},
+        state::{Phase, PriorState},
+        step::{Action, Reply, Step},
     },
     store::{LockView, StoreError},
 };
 
-use super::{
-    Control, EngineError,
-    drive::Drive,
-    native::{Asked, is_ours},
-    node::note_taken,
-};
+use super::{Control, EngineError, drive::Drive, native::Asked};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -51,12 +44,13 @@ impl Drive<'_> {
         control: &Control,
     ) -> Result<(), EngineError> {
         let looked = tokio::select! {
-            looked = self.look_once(need, view) => Some(looked?),
-            () = control.stop.cancelled() => None,
+            looked = self.look_once(need, view) => looked,
+            () = control.stop.cancelled() => Ok(()),
         };
         match looked {
-            None | Some(Ok(())) => Ok(()),
-            Some(Err(error)) if error.is_transient() => {
+            Ok(()) => Ok(()),
+            Err(LookError::Engine(error)) => Err(error),
+            Err(LookError::Machine(error)) if error.is_transient() => {
                 self.say(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 if self.engine.parts.clock.monotonic() >= deadline {
@@ -64,26 +58,25 @@ impl Drive<'_> {
                 }
                 Ok(())
             }
-            Some(Err(error)) => self.give_up(error, deadline, control).await,
+            Err(LookError::Machine(error)) => self.give_up(error, deadline, control).await,
         }
     }
 
-    async fn look_once(&mut self, need: Need, view: &LockView) -> Result<Result<(), BackendError>, EngineError> {
+    async fn look_once(&mut self, need: Need, view: &LockView) -> Result<(), LookError> {
         let spec = view.lock.get(&self.uid).map(|record| record.spec.clone());
         let boot = spec.as_ref().and_then(|spec| spec.boot.clone());
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {
             Need::Machine | Need::Media | Need::Capabilities => {
                 let machine = self.machine()?;
-                let read = match need {
-                    Need::Machine => machine.observe().await.map(|seen| self.facts.machine = Some(seen)),
-                    Need::Media => machine.media().await.map(|seen| self.facts.media = Some(seen)),
-                    _ => machine.capabilities().await.map(|seen| self.facts.capabilities = Some(seen)),
-                };
-                return Ok(read);
+                match need {
+                    Need::Machine => self.facts.machine = Some(machine.observe().await?),
+                    Need::Media => self.facts.media = Some(machine.media().await?),
+                    _ => self.facts.capabilities = Some(machine.capabilities().await?),
+                }
             }
-            Need::Native => return self.look_native(false).await,
-            Need::Node => return Ok(self.look_node().await),
+            Need::Native => self.look_native(false).await?,
+            Need::Node => self.look_node().await?,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -107,57 +100,19 @@ impl Drive<'_> {
                 self.facts.completion = Some(checked.map_err(|error| error.to_string()));
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// The machine cannot be read: preparing fails and is undone, giving back is stuck until the next destroy, and who waits
-    /// for nothing that time would mend leaves the queue. What is held stays held.
+    /// Follows from a machine that cannot be read what the rules say ([`Unreadable`]).
     async fn give_up(&mut self, error: BackendError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
-        let cause = error.to_string();
-        let (uid, generation) = (&self.uid, self.generation);
-        let (mut held_only, mut waits) = (false, false);
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, leases, now| {
-                (held_only, waits) = (false, false);
-                let Some(record) = lock.get(uid).cloned() else { return Err(Refusal::Gone) };
-                match record.phase {
-                    Phase::Preparing(ref progress) => {
-                        let at = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
-                        let steps = crate::maintenance::restore::steps(&record);
-                        let ending = Ending::Failed(format!("{at}{cause}"));
-                        lock.begin_release(uid, generation, ending, Progress::new(steps, now), now)
-                    }
-                    Phase::Releasing { .. } => lock.update(uid, generation, |record| {
-                        if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
-                            *stuck = Some(cause.clone());
-                            progress.begin_afresh(now);
-                        }
-                    }),
-                    _ => {
-                        held_only = true;
-                        waits = matches!(record.phase, Phase::Pending) && is_ours(&record, generation, leases, now);
-                        Ok(())
-                    }
-                }
-            })
-            .await;
-        match result {
-            Ok(()) if waits && !error.is_transient() => Err(self.leave_queue(error, deadline, control).await),
-            Ok(()) if held_only => Err(error.into()),
-            Ok(()) => {
-                let stuck = matches!(self.phase().await?, Some(Phase::Releasing { stuck: Some(_), .. }));
-                if stuck { Err(error.into()) } else { Ok(()) }
-            }
-            Err(StoreError::Refused(_)) => Ok(()),
+        let change = Change::Unreadable { cause: error.to_string(), transient: error.is_transient() };
+        match self.apply(&change).await {
+            Ok(Applied::Unreadable(Unreadable::Stuck | Unreadable::Kept)) => Err(error.into()),
+            Ok(Applied::Unreadable(Unreadable::LeavesQueue)) => Err(self.leave_queue(error, deadline, control).await),
+            // The next round restores, or finds out who has it now.
+            Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    async fn phase(&self) -> Result<Option<Phase>, EngineError> {
-        let view = self.engine.store().view(&self.key).await?;
-        Ok(view.lock.get(&self.uid).map(|record| record.phase.clone()))
     }
 
     /// Makes one call: intent first, then the call, then what came of it.
@@ -218,30 +173,8 @@ impl Drive<'_> {
 
     /// Records the intent, in the transaction that checks that we may act. `false` when we may not.
     async fn intend(&self, action: &Action) -> Result<bool, EngineError> {
-        let (uid, generation) = (&self.uid, self.generation);
-        let mut allowed = false;
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, leases, now| {
-                allowed = lock.intend(uid, generation, leases, now, |record| {
-                    let preparing = matches!(record.phase, Phase::Preparing(_));
-                    let boots = matches!(action, Action::Reset(ResetType::On));
-                    let changed = record.spec.boot.is_some();
-                    record.booted |= preparing && boots && changed;
-                    note_taken(record, action);
-                    if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
-                        native.asked = true;
-                    }
-                    if let Some(progress) = progress(&mut record.phase) {
-                        progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
-                    }
-                })?;
-                Ok(())
-            })
-            .await;
-        match result {
-            Ok(()) => Ok(allowed),
+        match self.apply(&Change::Intend(action.clone())).await {
+            Ok(applied) => Ok(applied == Applied::Done),
             // The next round finds out who has it now.
             Err(StoreError::Refused(_)) => Ok(false),
             Err(error @ StoreError::Unavailable { .. }) => {
@@ -253,21 +186,8 @@ impl Drive<'_> {
     }
 
     async fn note(&self, reply: Reply) -> Result<(), EngineError> {
-        let (uid, generation): (_, Generation) = (&self.uid, self.generation);
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, _, _| {
-                lock.update(uid, generation, |record| {
-                    if let Some(attempt) = progress(&mut record.phase).and_then(|progress| progress.attempts.last_mut())
-                    {
-                        attempt.reply = reply.clone();
-                    }
-                })
-            })
-            .await;
-        match result {
-            Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
+        match self.apply(&Change::Replied(reply)).await {
+            Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
             // Without this note the call counts as one without a reply, and is answered by observing.
             Err(error @ StoreError::Unavailable { .. }) => {
                 tracing::warn!(%error, "what came of the call could not be recorded");
@@ -310,25 +230,16 @@ impl Drive<'_> {
             }
             Err(error) => return self.give_up(error, deadline, control).await,
         };
-        let (uid, generation) = (&self.uid, self.generation);
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, _, now| {
-                lock.update(uid, generation, |record| {
-                    record.last_power = Some(seen.power);
-                    record.prior.get_or_insert_with(|| PriorState {
-                        power: seen.power,
-                        boot: seen.boot.clone(),
-                        media: media.clone(),
-                        last_reset: seen.last_reset.clone(),
-                        recorded_at: now,
-                    });
-                })
-            })
-            .await;
-        match result {
-            Ok(()) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
+        let prior = PriorState {
+            power: seen.power,
+            boot: seen.boot,
+            media,
+            last_reset: seen.last_reset,
+            // The store's time is put in when it is recorded.
+            recorded_at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        match self.apply(&Change::Prior(Box::new(prior))).await {
+            Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -341,10 +252,23 @@ impl Drive<'_> {
     }
 }
 
-fn progress(phase: &mut Phase) -> Option<&mut Progress> {
-    match phase {
-        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress),
-        _ => None,
+/// Why a fact could not be read.
+pub(super) enum LookError {
+    /// The machine, or what stands for it, did not tell it.
+    Machine(BackendError),
+    /// It was not asked.
+    Engine(EngineError),
+}
+
+impl From<BackendError> for LookError {
+    fn from(error: BackendError) -> Self {
+        Self::Machine(error)
+    }
+}
+
+impl From<EngineError> for LookError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
     }
 }
 

@@ -8,13 +8,12 @@ use crate::{
     backend::Machine,
     clock::within,
     maintenance::{
-        decide::{Change, Decision, Finish, Goal, Intent, Situation, decide},
-        ids::{Generation, LockKey, Uid},
+        change::{Applied, Change, LockChange},
+        decide::{Decision, Finish, Goal, Intent, Situation, decide},
+        ids::{Fence, LockKey, Uid},
         lock::Refusal,
         prepare::Facts,
-        restore,
-        state::{Ending, Maintenance, Phase, Progress},
-        step::Step,
+        state::{Ending, Maintenance, Phase},
     },
     store::{Found, LockView, StoreError},
 };
@@ -37,7 +36,7 @@ pub(super) struct Drive<'a> {
     pub(super) key: LockKey,
     pub(super) server: String,
     pub(super) uid: Uid,
-    pub(super) generation: Generation,
+    pub(super) fence: Fence,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     changes: watch::Receiver<u64>,
@@ -59,13 +58,13 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 impl<'a> Drive<'a> {
-    pub(super) fn new(engine: &'a Engine, key: &LockKey, server: &str, uid: &Uid, generation: Generation) -> Self {
+    pub(super) fn new(engine: &'a Engine, key: &LockKey, server: &str, uid: &Uid, fence: Fence) -> Self {
         Self {
             engine,
             key: key.clone(),
             server: server.to_owned(),
             uid: uid.clone(),
-            generation,
+            fence,
             machine: None,
             facts: Facts::default(),
             changes: engine.store().changes(key),
@@ -205,7 +204,7 @@ impl<'a> Drive<'a> {
             now: view.now,
             queue: &view.queue,
             uid: &self.uid,
-            generation: self.generation,
+            fence: self.fence,
             intent,
             facts: &self.facts,
             limits: &tuning.limits,
@@ -283,95 +282,28 @@ impl<'a> Drive<'a> {
         self.said = Some((reason.to_owned(), now));
     }
 
+    /// Applies a change of the record that is driven.
+    pub(super) async fn apply(&self, change: &Change) -> Result<Applied, StoreError> {
+        let (uid, fence) = (&self.uid, self.fence);
+        self.engine.apply(&self.key, &LockChange::Driven { uid, fence, change }).await
+    }
+
+    /// Applies a change that was decided on. Why the drive ends with it, if it does.
     async fn change(&mut self, change: Change) -> Result<Option<Finish>, EngineError> {
-        let (uid, generation) = (self.uid.clone(), self.generation);
-        let aging = self.engine.tuning().aging;
-        let mut finish = None;
-        let said = change.told();
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, leases, now| {
-                finish = None;
-                match &change {
-                    Change::Admit(next) => {
-                        lock.drop_absent(leases, now);
-                        // Judged again where nobody can come between: two waiters may both have seen a free slot.
-                        if crate::maintenance::queue::turn(lock, leases, &uid, aging, now)
-                            != crate::maintenance::queue::Turn::Yours
-                        {
-                            return Ok(());
-                        }
-                        lock.admit(&uid, generation, next.clone(), now)
-                    }
-                    Change::Withdraw => {
-                        finish = Some(Finish::Withdrawn);
-                        lock.withdraw(&uid, generation, now)
-                    }
-                    Change::Native { granted, said, memory } => lock.update(&uid, generation, |record| {
-                        if let Some(native) = &mut record.native {
-                            native.granted = *granted;
-                            native.said.clone_from(said);
-                            // From before it was entered, and not from a later look.
-                            if native.memory.is_empty() {
-                                native.memory.clone_from(memory);
-                            }
-                        }
-                    }),
-                    Change::NodeHeld(by) => lock.update(&uid, generation, |record| record.node.held_by.clone_from(by)),
-                    Change::NativeLost(why) => lock.native_lost(&uid, generation, why, now),
-                    Change::Progress(progress) => lock.update(&uid, generation, |record| {
-                        let left = match &record.phase {
-                            Phase::Preparing(before) if progress.current > before.current => before.step(),
-                            _ => None,
-                        };
-                        if let Some(native) = record.native.as_mut().filter(|_| left == Some(Step::EnterNative)) {
-                            native.entered = true;
-                        }
-                        if let Phase::Preparing(current) | Phase::Releasing { progress: current, .. } =
-                            &mut record.phase
-                        {
-                            *current = progress.clone();
-                        }
-                    }),
-                    Change::Prepared => lock.prepared(&uid, generation, now),
-                    Change::BeginRelease(ending) => {
-                        let Some(record) = lock.get(&uid).cloned() else { return Err(Refusal::Gone) };
-                        let progress = Progress::new(restore::steps(&record), now);
-                        lock.begin_release(&uid, generation, ending.clone(), progress, now)
-                    }
-                    Change::Stuck(cause) => {
-                        finish = Some(Finish::Stuck(cause.clone()));
-                        lock.update(&uid, generation, |record| {
-                            if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
-                                *stuck = Some(cause.clone());
-                                progress.begin_afresh(now);
-                            }
-                        })
-                    }
-                    Change::Finish(over) => {
-                        // Judged again: what acts under the hold may have come back since, and be in the middle of a call.
-                        let released = lock.get(&uid).is_some_and(|r| matches!(r.phase, Phase::Releasing { .. }));
-                        if released && !lock.may_act(&uid, generation, leases, now) {
-                            return Ok(());
-                        }
-                        finish = Some(Finish::Over);
-                        lock.finish(&uid, generation, over, now)
-                    }
-                    Change::Reclaim(_) => Ok(()),
-                }
-            })
-            .await;
-        match result {
-            Ok(()) => {
-                if let Some(said) = said {
+        match self.apply(&change).await {
+            Ok(Applied::Outdated) => Ok(None),
+            Ok(applied) => {
+                if let Some(said) = change.told() {
                     self.say(&said);
                 }
                 self.facts.machine = None;
-                Ok(finish)
+                Ok(match applied {
+                    Applied::Finished(finish) => Some(finish),
+                    _ => None,
+                })
             }
             Err(StoreError::Refused(Refusal::Fenced { .. } | Refusal::Gone)) => Ok(Some(Finish::Lost)),
-            // Said again by the next round, which waits for the store.
+            // Decided again by the next round, which waits for the store.
             Err(error @ StoreError::Unavailable { .. }) => {
                 tracing::warn!(%error, "a step could not be recorded");
                 Ok(None)
@@ -391,13 +323,13 @@ impl<'a> Drive<'a> {
         }
         let Some(Found::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
         self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
-        let generation = match self.engine.attach(&overdue).await {
-            Ok(generation) => generation,
+        let fence = match self.engine.attach(&overdue).await {
+            Ok(fence) => fence,
             // Somebody else was quicker.
             Err(EngineError::Refused(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, generation);
+        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, fence);
         let within = Control { timeout: control.release_timeout, ..control.clone() };
         match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
             Ok(driven) if driven.finish == Finish::Over => return Ok(()),
@@ -410,13 +342,9 @@ impl<'a> Drive<'a> {
     }
 
     async fn detach(&self) {
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, _, now| lock.detach(&self.uid, self.generation, now))
-            .await;
+        let result = self.apply(&Change::Detach).await;
         match result {
-            Ok(()) | Err(StoreError::Refused(_)) => {}
+            Ok(_) | Err(StoreError::Refused(_)) => {}
             Err(error) => tracing::warn!(%error, "could not detach; the lease ends by itself"),
         }
     }

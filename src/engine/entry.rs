@@ -1,17 +1,18 @@
 //! The ways into a drive: ask for a server, give it back, take it from somebody.
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use crate::{
     maintenance::{
+        change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
-        ids::{Generation, LockKey, MaintenanceId, Uid},
-        lock::{Enqueued, Refusal, Request, ServerLock},
+        ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
+        lock::Request,
         native::System,
-        restore,
         spec::{Spec, WaitFor},
-        state::{Ending, Maintenance, Phase, Progress},
+        state::{Ending, Maintenance, Phase},
     },
     store::{Found, StoreError},
 };
@@ -45,10 +46,10 @@ impl Engine {
         self.settle_dead(&key, &wish.id, control).await?;
         loop {
             let (uid, attached) = self.enqueue(&key, wish, system.as_ref()).await?;
-            let Some(generation) = attached else {
+            let Some(fence) = attached else {
                 return self.unattended(&key, &uid).await;
             };
-            let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, generation);
+            let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, fence);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died while it gave the server back. That is finished now, and the wish begins anew.
@@ -72,37 +73,25 @@ impl Engine {
         key: &LockKey,
         wish: &Wish,
         system: Option<&System>,
-    ) -> Result<(Uid, Option<Generation>), EngineError> {
-        let fresh = Uid(Uuid::now_v7().to_string());
-        let only_place = wish.wait_for == WaitFor::Enqueued;
-        let mut result = None;
-        self.store()
-            .transact(key, &mut |lock, leases, now| {
-                lock.drop_absent(leases, now);
-                let request = Request {
-                    uid: fresh.clone(),
-                    id: wish.id.clone(),
-                    owner: self.owner().to_owned(),
-                    spec: wish.spec.clone(),
-                    native: system.cloned(),
-                    runner: self.runner().clone(),
-                    keeps_place: only_place,
-                };
-                let enqueued = lock.enqueue(request, leases, now)?;
-                let uid = enqueued.uid().clone();
-                let generation = if only_place && matches!(enqueued, Enqueued::New(_)) {
-                    None
-                } else {
-                    Some(lock.attach(&uid, self.runner().clone(), leases, now)?)
-                };
-                if let Enqueued::Adopted(_) = enqueued {
+    ) -> Result<(Uid, Option<Fence>), EngineError> {
+        let request = Request {
+            uid: Uid(Uuid::now_v7().to_string()),
+            id: wish.id.clone(),
+            owner: self.owner().to_owned(),
+            spec: wish.spec.clone(),
+            native: system.cloned(),
+            runner: self.runner().clone(),
+            keeps_place: wish.wait_for == WaitFor::Enqueued,
+        };
+        match self.apply(key, &LockChange::Enqueue { request: &request, token: token() }).await? {
+            Applied::Enqueued { uid, adopted, fence } => {
+                if adopted {
                     tracing::info!(id = %wish.id, "found the record of an earlier run and goes on with it");
                 }
-                result = Some((uid, generation));
-                Ok(())
-            })
-            .await?;
-        result.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))
+                Ok((uid, fence))
+            }
+            _ => Err(no_answer()),
+        }
     }
 
     /// What a record is that nobody drives.
@@ -119,23 +108,10 @@ impl Engine {
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let generation = self.attach(&record).await?;
-        let again = needs_preparing(&record.spec, &wish.spec);
-        self.store()
-            .transact(&record.lock_key, &mut |lock, _, now| {
-                lock.update(uid, generation, |record| {
-                    let parent = record.spec.parent.clone();
-                    record.spec = Spec { parent, ..wish.spec.clone() };
-                    record.digest = wish.spec.digest();
-                    // Also while it is being prepared: the steps under way are those of the old wish.
-                    if again && matches!(record.phase, Phase::InMaintenance { .. } | Phase::Preparing(_)) {
-                        let steps = crate::maintenance::prepare::steps(&record.spec, record.native.as_ref());
-                        record.phase = Phase::Preparing(Progress::new(steps, now));
-                    }
-                })
-            })
-            .await?;
-        let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, generation);
+        let fence = self.attach(&record).await?;
+        let change = &Change::Respecify(Box::new(wish.spec.clone()));
+        self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
+        let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence);
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
@@ -150,8 +126,8 @@ impl Engine {
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let generation = self.attach(&record).await?;
-        let mut drive = Drive::new(self, &record.lock_key, server, uid, generation);
+        let fence = self.attach(&record).await?;
+        let mut drive = Drive::new(self, &record.lock_key, server, uid, fence);
         Ok(Some(drive.run(Goal::Release(ending), control).await?))
     }
 
@@ -164,19 +140,9 @@ impl Engine {
         reason: &str,
         control: &Control,
     ) -> Result<Driven, EngineError> {
-        let (record, generation) = self
-            .seize(id, seen, control, |lock, record, generation, now| {
-                if record.phase == Phase::Pending {
-                    // Has touched nothing: the drive takes it out of the queue.
-                    return Ok(());
-                }
-                let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-                let progress = Progress::new(restore::steps(record), now);
-                lock.begin_release(&record.uid, generation, ending, progress, now)
-            })
-            .await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, generation);
+        let (record, fence) = self.seize(id, seen, Some(&ending), control).await?;
+        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence);
         drive.run(Goal::Release(ending), control).await
     }
 
@@ -190,7 +156,7 @@ impl Engine {
         reason: &str,
         control: &Control,
     ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
-        let (record, generation) = self.seize(id, seen, control, |_, _, _, _| Ok(())).await?;
+        let (record, fence) = self.seize(id, seen, None, control).await?;
         if control.stop.is_cancelled() {
             // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
             return Err(EngineError::Stopped);
@@ -203,55 +169,52 @@ impl Engine {
         let taken_back = self.take_back_natively(&record, control).await;
         self.return_node(&record).await;
         let reason = format!("{reason}; nothing was put back");
-        self.store()
-            .transact(&record.lock_key, &mut |lock, _, now| {
-                let by = self.runner().to_string();
-                let ending = Ending::Released { by, reason: reason.clone(), seen };
-                lock.finish(&record.uid, generation, &Phase::Completed { at: now, ending }, now)
-            })
-            .await?;
+        let by = self.runner().to_string();
+        let change = &Change::Abandon(Ending::Released { by, reason, seen });
+        self.apply(&record.lock_key, &LockChange::Driven { uid: &record.uid, fence, change }).await?;
         Ok((record, taken_back))
     }
 
-    /// Takes a hold from its holder and begins what comes next in the same transaction. Returns when nobody who was
-    /// attached can be in the middle of a call any more: neither a restore nor the next holder must meet one.
+    /// Takes a hold from its holder and, with `ending`, begins the release in the same transaction. Returns when no call of
+    /// an earlier process can reach the machine any more: neither a restore nor the next holder must meet one.
     async fn seize(
         &self,
         id: &MaintenanceId,
         seen: Generation,
+        ending: Option<&Ending>,
         control: &Control,
-        begin: impl Fn(&mut ServerLock, &Maintenance, Generation, Timestamp) -> Result<(), Refusal> + Send + Sync,
-    ) -> Result<(Maintenance, Generation), EngineError> {
+    ) -> Result<(Maintenance, Fence), EngineError> {
         let record = self.active(id).await?;
         self.lease.keep().await?;
-        let mut seized = None;
-        self.store()
-            .transact(&record.lock_key, &mut |lock, leases, now| {
-                let (generation, _) = lock.seize(&record.uid, seen, self.runner().clone(), leases, now)?;
-                seized = Some((generation, lock.calls_until(&record.uid, now).map(|until| until.duration_since(now))));
-                match lock.get(&record.uid).cloned() {
-                    Some(current) => begin(lock, &current, generation, now),
-                    None => Ok(()),
-                }
-            })
-            .await?;
-        let (generation, wait) = seized.ok_or_else(|| EngineError::LeaseLost("no transition".to_owned()))?;
-        self.wait_for_predecessors(id, wait, control).await;
-        Ok((record, generation))
+        let (uid, runner) = (&record.uid, self.runner());
+        let change = LockChange::Seize { uid, seen, runner, token: token(), ending };
+        let Applied::Attached { fence, calls_until } = self.apply(&record.lock_key, &change).await? else {
+            return Err(no_answer());
+        };
+        if let Some(until) = calls_until {
+            self.wait_for_calls(&record, until, control).await?;
+        }
+        Ok((record, fence))
     }
 
-    /// Whoever was attached may be in the middle of a call that it was allowed to make.
-    async fn wait_for_predecessors(&self, id: &MaintenanceId, wait: Option<SignedDuration>, control: &Control) {
-        if let Some(wait) = wait.and_then(|wait| std::time::Duration::try_from(wait).ok()) {
-            tracing::info!(
-                %id, seconds = wait.as_secs(),
-                "somebody was attached: waiting until its lease is over before the server is touched"
-            );
-            tokio::select! {
-                () = self.parts.clock.sleep(wait) => {}
-                () = control.stop.cancelled() => {}
-            }
+    /// Waits until no call of an earlier process can reach the machine any more.
+    async fn wait_for_calls(
+        &self,
+        record: &Maintenance,
+        until: jiff::Timestamp,
+        control: &Control,
+    ) -> Result<(), EngineError> {
+        let now = self.store().view(&record.lock_key).await?.now;
+        let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+        tracing::info!(
+            id = %record.id, seconds = wait.as_secs(),
+            "a call of an earlier process may still reach the server: waiting until that is over"
+        );
+        tokio::select! {
+            () = self.parts.clock.sleep(wait) => {}
+            () = control.stop.cancelled() => {}
         }
+        Ok(())
     }
 
     /// The active record of a name.
@@ -264,20 +227,36 @@ impl Engine {
     }
 
     /// Takes the right to act on a record.
-    pub(super) async fn attach(&self, record: &Maintenance) -> Result<Generation, EngineError> {
-        let mut generation = 0;
+    pub(super) async fn attach(&self, record: &Maintenance) -> Result<Fence, EngineError> {
+        let (uid, runner) = (&record.uid, self.runner());
+        let change = LockChange::Attach { uid, runner, token: token() };
+        match self.apply(&record.lock_key, &change).await? {
+            Applied::Attached { fence, .. } => Ok(fence),
+            _ => Err(no_answer()),
+        }
+    }
+
+    /// Applies a change to a lock, in one transaction of the store.
+    pub(super) async fn apply(&self, key: &LockKey, change: &LockChange<'_>) -> Result<Applied, StoreError> {
+        let tuning = self.tuning();
+        let mut applied = Applied::Outdated;
         self.store()
-            .transact(&record.lock_key, &mut |lock, leases, now| {
-                generation = lock.attach(&record.uid, self.runner().clone(), leases, now)?;
+            .transact(key, &mut |lock, leases, now| {
+                let at = Moment { leases, now, aging: tuning.aging, limits: &tuning.limits };
+                applied = lock.apply(change, &at)?;
                 Ok(())
             })
-            .await
-            .map_err(|error: StoreError| EngineError::from(error))?;
-        Ok(generation)
+            .await?;
+        Ok(applied)
     }
 }
 
-/// Whether the change of a wish must be brought to a server that is already held.
-fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
-    before.server_power != wanted.server_power || before.boot != wanted.boot
+/// A token that no other attachment has.
+fn token() -> Token {
+    Token(Uuid::new_v4())
+}
+
+/// A store that says that it applied a change, and did not.
+fn no_answer() -> EngineError {
+    EngineError::LeaseLost("the store applied no transition".to_owned())
 }

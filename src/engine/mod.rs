@@ -128,7 +128,8 @@ pub struct Engine {
 impl Engine {
     /// An engine of these parts. Does nothing until it is asked.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(mut parts: Parts) -> Self {
+        parts.tuning.limits.call = parts.tuning.lease;
         let lease =
             LeaseKeeper::new(Arc::clone(&parts.store), Arc::clone(&parts.clock), parts.runner.clone(), parts.tuning);
         Self { parts, lease, snapshot: Snapshot::default() }

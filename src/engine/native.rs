@@ -2,14 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-
 use crate::{
     backend::{BackendError, Machine},
     clock::{never_beyond, within},
     maintenance::{
-        ids::Generation,
-        lock::{Leases, ServerLock},
+        change::{Applied, Change, LockChange},
         native::{Asks, NativeWish, Standing, System},
         spec::{Kind, Policy, Spec},
         state::Maintenance,
@@ -18,7 +15,7 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Control, Engine, EngineError, drive::Drive};
+use super::{Control, Engine, EngineError, act::LookError, drive::Drive};
 
 /// How long a stop waits until a request is taken back.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -79,11 +76,6 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
     }
 }
 
-/// Whether a record is driven under this generation by a process that is alive.
-pub(super) fn is_ours(record: &Maintenance, generation: Generation, leases: &Leases, now: Timestamp) -> bool {
-    record.attachment.as_ref().is_some_and(|it| it.generation == generation && leases.alive(it, now))
-}
-
 impl Engine {
     /// The server's own maintenance system, as a wish meets it; `None` where it has none.
     pub async fn system(&self, spec: &Spec) -> Result<Option<System>, EngineError> {
@@ -136,12 +128,12 @@ impl Drive<'_> {
         self.talk.asked || self.record().and_then(|record| record.native.as_ref()).is_some_and(|native| native.asked)
     }
 
-    pub(super) async fn look_native(&mut self, fresh: bool) -> Result<Result<(), BackendError>, EngineError> {
-        let Some((machine, wish)) = self.native()? else { return Ok(Ok(())) };
-        let Some(native) = machine.native() else { return Ok(Ok(())) };
+    pub(super) async fn look_native(&mut self, fresh: bool) -> Result<(), LookError> {
+        let Some((machine, wish)) = self.native()? else { return Ok(()) };
+        let Some(native) = machine.native() else { return Ok(()) };
         // A waiter is told of changes; whoever is about to act has to know.
-        let looked = native.look(&wish, fresh || !self.waits() || self.looks_first()).await;
-        Ok(looked.map(|view| self.facts.native = Some(view)))
+        self.facts.native = Some(native.look(&wish, fresh || !self.waits() || self.looks_first()).await?);
+        Ok(())
     }
 
     /// Makes or takes back the request of a record that is still in the queue.
@@ -155,28 +147,11 @@ impl Drive<'_> {
             return self.outlast(error, deadline, control).await;
         }
         let renewal = self.engine.lease.renewal();
-        let (uid, generation) = (&self.uid, self.generation);
         // First the note that it may be there: whoever finds the record later knows what to take back.
-        let mut ours = false;
-        let result = self
-            .engine
-            .store()
-            .transact(&self.key, &mut |lock, leases, now| {
-                ours = lock.get(uid).is_some_and(|record| is_ours(record, generation, leases, now));
-                if !ours {
-                    return Ok(());
-                }
-                lock.update(uid, generation, |record| {
-                    if let Some(native) = &mut record.native {
-                        native.asked = true;
-                    }
-                })
-            })
-            .await;
-        match result {
-            Ok(()) if ours => self.talk.asked = true,
+        match self.apply(&Change::AskExternal).await {
+            Ok(Applied::Done) => self.talk.asked = true,
             // The next round finds out who has it now.
-            Ok(()) | Err(StoreError::Refused(_)) => return Ok(()),
+            Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
             Err(error) => return self.outlast(error, deadline, control).await,
         }
         let Some((machine, wish)) = self.native()? else { return Ok(()) };
@@ -221,9 +196,7 @@ impl Drive<'_> {
     }
 
     async fn withdraw(&self) {
-        let (uid, generation) = (&self.uid, self.generation);
-        let left =
-            self.engine.store().transact(&self.key, &mut |lock, _, now| lock.withdraw(uid, generation, now)).await;
+        let left = self.apply(&Change::Withdraw).await;
         if let Err(error) = left {
             tracing::warn!(%error, "could not leave the queue; the place is lost when its time is over");
         }
@@ -258,11 +231,7 @@ impl Drive<'_> {
             return;
         }
         self.talk.tidied = Some(now);
-        let mut drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
-            lock.drop_absent(leases, now);
-            Ok(())
-        };
-        if let Err(error) = self.engine.store().transact(&self.key, &mut drop_absent).await {
+        if let Err(error) = self.engine.apply(&self.key, &LockChange::DropAbsent).await {
             tracing::debug!(%error, "absent waiters could not be dropped");
         }
         if let Err(error) = self.discard_orphans().await {

@@ -75,13 +75,6 @@ impl Drive<'_> {
     }
 }
 
-/// Notes that the Lease may be ours from now on.
-pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
-    if *action == Action::TakeNode {
-        record.node.taken = node::wanted(record).map(|wish| wish.lease.clone());
-    }
-}
-
 fn of_store(error: StoreError) -> BackendError {
     match error {
         StoreError::Unavailable { address, cause } => BackendError::ClusterAway { address, cause },

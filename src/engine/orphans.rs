@@ -6,8 +6,8 @@ use crate::{
     backend::{BackendError, NativeMaintenance, NativeRequest},
     clock::within,
     maintenance::{
-        ids::{MaintenanceId, Uid},
-        lock::{Leases, ServerLock},
+        change::{Applied, LockChange},
+        ids::Uid,
         native::{Asks, NativeWish, Order, Standing},
         state::{Maintenance, Phase},
     },
@@ -209,15 +209,9 @@ impl Engine {
             record.phase == Phase::Pending && record.native.as_ref().is_some_and(|native| native.asked)
         };
         for view in views.iter().filter(|view| view.lock.active.iter().any(asks)) {
-            let mut lost: Vec<MaintenanceId> = Vec::new();
-            let mut drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
-                let before: Vec<_> = lock.active.iter().map(|record| record.id.clone()).collect();
-                lock.drop_absent(leases, now);
-                lost = before.into_iter().filter(|id| !lock.active.iter().any(|record| record.id == *id)).collect();
-                Ok(())
-            };
-            match self.store().transact(&view.lock.key, &mut drop_absent).await {
-                Ok(()) => {
+            match self.apply(&view.lock.key, &LockChange::DropAbsent).await {
+                Ok(applied) => {
+                    let Applied::Dropped(lost) = applied else { continue };
                     for id in &lost {
                         tracing::info!("{id} lost its place: nobody came back in time");
                     }

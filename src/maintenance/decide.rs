@@ -1,12 +1,13 @@
 //! `decide`: what a process that is attached to a record does next. Pure and total: every state, every fact and every
 //! wish has exactly one answer, and every wait names what would end it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{
-    ids::{Generation, Uid},
+    change::Change,
+    ids::{Fence, Uid},
     lock::{Leases, ServerLock},
     native, node,
     power::{Limits, Need, Verdict},
@@ -52,7 +53,7 @@ pub struct Situation<'a> {
     /// The record that is driven.
     pub uid: &'a Uid,
     /// The right to drive it.
-    pub generation: Generation,
+    pub fence: Fence,
     /// What is wanted.
     pub intent: &'a Intent,
     /// What was seen since the last change.
@@ -85,59 +86,6 @@ pub enum Decision {
     Finished(Finish),
 }
 
-/// A change of the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Take the slot, or the turn to act under a hold, and go on in this phase.
-    Admit(Phase),
-    /// Give an overdue holder's server back for it.
-    Reclaim(Uid),
-    /// Leave the queue.
-    Withdraw,
-    /// Replace the progress of the phase.
-    Progress(Progress),
-    /// The server is prepared.
-    Prepared,
-    /// Begin to give it back.
-    BeginRelease(Ending),
-    /// Giving back cannot go on.
-    Stuck(String),
-    /// It is over.
-    Finish(Phase),
-    /// Note what the server's own maintenance system says of our request.
-    Native {
-        /// Whether it allows the start.
-        granted: bool,
-        /// What it waits for.
-        said: Option<String>,
-        /// What is to be remembered from before the server is entered.
-        memory: BTreeMap<String, String>,
-    },
-    /// Note who holds the Kubernetes Node that runs on it; nobody does.
-    NodeHeld(Option<String>),
-    /// The server's own maintenance system says that it is not ours any more, and why: it is not touched again.
-    NativeLost(String),
-}
-
-impl Change {
-    /// What it means to whoever waits for it; `None`: nothing that has to be said.
-    #[must_use]
-    pub fn told(&self) -> Option<String> {
-        Some(match self {
-            Self::Admit(_) => "its turn: the server is taken".to_owned(),
-            Self::Withdraw => "left the queue".to_owned(),
-            Self::Prepared => "in maintenance".to_owned(),
-            Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
-            Self::Stuck(cause) => format!("could not be given back: {cause}"),
-            Self::Finish(over) => format!("over ({})", over.name()),
-            Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-            Self::NativeLost(why) => format!("not ours any more: {why}"),
-            Self::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
-            Self::Progress(_) | Self::Reclaim(_) | Self::Native { .. } | Self::NodeHeld(_) => return None,
-        })
-    }
-}
-
 /// Why the process is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -165,7 +113,7 @@ pub fn decide(at: &Situation<'_>) -> Decision {
     let Some(record) = at.lock.get(at.uid) else {
         return Decision::Finished(Finish::Lost);
     };
-    let attached = record.attachment.as_ref().is_some_and(|a| a.generation == at.generation);
+    let attached = record.attachment.as_ref().is_some_and(|a| a.is(at.fence));
     if !attached {
         return Decision::Finished(Finish::Lost);
     }
@@ -226,15 +174,13 @@ fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision {
 
 /// Whether this record may touch the machine; otherwise what to do about it.
 fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
-    if at.lock.may_act(at.uid, at.generation, at.leases, at.now) {
+    if at.lock.may_act(at.uid, at.fence, at.leases, at.now) {
         return None;
     }
-    // Whoever took it from somebody waits for that itself, unless it ended before: then whoever goes on does.
+    // A fenced process may be in the middle of a call, and a call may outlive its maintenance.
     if let Some(until) = at.lock.calls_until(at.uid, at.now) {
-        let reason = format!(
-            "waiting until {}: somebody from whom the server was taken may be in the middle of a call",
-            shown_time(until)
-        );
+        let reason =
+            format!("waiting until {}: a call of an earlier process may still change the server", shown_time(until));
         return Some(match (at.intent.stop, at.intent.timed_out) {
             (true, _) => Decision::Finished(Finish::Interrupted),
             (_, true) => Decision::Finished(Finish::TimedOut(reason)),
@@ -294,8 +240,23 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     }
 }
 
+/// What acts under a hold that is being released ends as part of that: the release restores all of
+/// it. Not while a process drives the hold: then its end is waited for.
+fn ends_with_hold(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+    let hold = at.lock.get(record.spec.parent.as_ref()?)?;
+    let driven = hold.attachment.as_ref().is_some_and(|a| at.leases.alive(a, at.now));
+    if driven || !matches!(hold.phase, Phase::Releasing { .. }) {
+        return None;
+    }
+    let ending = Ending::CompletedBy(format!("the release of {}", hold.id));
+    Some(Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending })))
+}
+
 fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if let Goal::Release(ending) = &at.intent.goal {
+        if let Some(decision) = ends_with_hold(at, record) {
+            return decision;
+        }
         if record.spec.kind == Kind::Operation {
             // It is done, and there is nothing to put back: nobody's turn is needed.
             return Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
@@ -351,7 +312,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
-    if let Some(decision) = take_turn(at, record) {
+    if let Some(decision) = ends_with_hold(at, record).or_else(|| take_turn(at, record)) {
         return decision;
     }
     let Some(step) = progress.step() else {
@@ -369,10 +330,42 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     {
         return decision;
     }
-    match restore::judge(step, record, progress, at.facts, at.limits, at.now) {
+    let verdict = restore::judge(step, record, progress, at.facts, at.limits, at.now);
+    if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
+        return decision;
+    }
+    match verdict {
         Verdict::Fail(cause) => Decision::Change(Change::Stuck(format!("{step}: {cause}"))),
         verdict => perform(at, "releasing", progress, step, verdict),
     }
+}
+
+/// Waits for what was sent before the release began, and may still change the server: a restore that
+/// is verified before a shutdown takes effect restores nothing.
+fn outlast_calls(at: &Situation<'_>, record: &Maintenance, progress: &Progress, verdict: &Verdict) -> Option<Decision> {
+    if progress.current > 0 || progress.step() != Some(Step::StopForRestore) {
+        return None;
+    }
+    let pending = at.lock.own_effects(record, at.now);
+    let last = pending.iter().max_by_key(|effect| effect.until)?;
+    let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
+    let settled: Vec<_> =
+        pending.iter().filter(|effect| effect.is_settled_by(machine)).map(|it| (*it).clone()).collect();
+    if !settled.is_empty() {
+        return Some(Decision::Change(Change::Settled(settled)));
+    }
+    // A release that switches the server off itself goes on with what was sent.
+    (*verdict == Verdict::Done).then(|| Decision::Wait {
+        reason: format!(
+            "releasing {}: {} was sent at {} and may still take effect until {}",
+            progress.text(),
+            last.action,
+            shown_time(last.at),
+            shown_time(last.until)
+        ),
+        poll: true,
+        wake: Some(last.until),
+    })
 }
 
 /// Turns a step's verdict into a decision. `Fail` was handled by the caller.

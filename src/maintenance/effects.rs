@@ -124,8 +124,8 @@ impl ServerLock {
         }
     }
 
-    /// The effects of what a record called were observed, or were overtaken by what was observed.
-    pub(super) fn settle_effects(&mut self, uid: &Uid, settled: impl Fn(&PendingEffect) -> bool) {
-        self.extension.effects.retain(|effect| effect.by != *uid || !settled(effect));
+    /// What a record called has done all that it can: its effect was observed, or overtaken.
+    pub(super) fn settle_effects(&mut self, uid: &Uid) {
+        self.extension.effects.retain(|effect| effect.by != *uid);
     }
 }

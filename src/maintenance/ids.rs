@@ -166,21 +166,21 @@ impl fmt::Display for Runner {
     }
 }
 
-/// A random number that names one attachment.
+/// A random number that one process draws for one attachment.
 ///
 /// Generations repeat in a store that lost its last commits; a random number does not. The caller
-/// draws it, because rules are pure. Empty in records of version 0.1.0, which knew none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// draws it, because rules are pure. Nil in records of version 0.1.0, which knew none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Token(pub String);
+pub struct Token(pub uuid::Uuid);
 
-/// What a process shows to prove that it may act on a record: all three must be those in force.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// What a process shows to prove that it may act on a record: both must be those in force.
+///
+/// The token stands for the process too: only the one that drew it knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
     /// The generation of the attachment.
     pub generation: Generation,
-    /// The process that attached.
-    pub runner: RunnerId,
     /// The random number of the attachment.
     pub token: Token,
 }
@@ -202,14 +202,14 @@ pub struct Attachment {
 impl Attachment {
     /// What its process shows.
     #[must_use]
-    pub fn fence(&self) -> Fence {
-        Fence { generation: self.generation, runner: self.runner.id.clone(), token: self.token.clone() }
+    pub const fn fence(&self) -> Fence {
+        Fence { generation: self.generation, token: self.token }
     }
 
     /// Whether this is the attachment that a process shows.
     #[must_use]
-    pub fn is(&self, fence: &Fence) -> bool {
-        self.generation == fence.generation && self.runner.id == fence.runner && self.token == fence.token
+    pub fn is(&self, fence: Fence) -> bool {
+        self.fence() == fence
     }
 }
 

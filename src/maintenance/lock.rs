@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     approval::Claim,
     extension::Extension,
-    ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    ids::{Attachment, Fence, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
     native::System,
     ownership::Ownership,
     spec::Spec,
@@ -73,7 +73,7 @@ pub enum Refusal {
     /// The maintenance is not active here (any more).
     #[error("the maintenance is not active in this store")]
     Gone,
-    /// Somebody else may act on it now.
+    /// Somebody else may act on it now. Equal generations: the store lost commits since ours.
     #[error("generation {ours} was replaced by generation {current}")]
     Fenced {
         /// Ours.
@@ -278,16 +278,14 @@ impl ServerLock {
         fenced.chain(self.foreign_effects(uid, now).map(|effect| effect.until)).max()
     }
 
-    /// Whether the holder of `generation` of this record may touch the machine now.
+    /// Whether the process that shows `fence` for this record may touch the machine now.
     #[must_use]
-    pub fn may_act(&self, uid: &Uid, generation: Generation, leases: &Leases, now: Timestamp) -> bool {
+    pub fn may_act(&self, uid: &Uid, fence: Fence, leases: &Leases, now: Timestamp) -> bool {
         let Some(record) = self.get(uid) else {
             return false;
         };
-        let ours = record
-            .attachment
-            .as_ref()
-            .is_some_and(|attachment| attachment.generation == generation && leases.alive(attachment, now));
+        let ours =
+            record.attachment.as_ref().is_some_and(|attachment| attachment.is(fence) && leases.alive(attachment, now));
         let acting =
             record.spec.parent.is_none() || self.slot.as_ref().is_some_and(|slot| slot.acting.as_ref() == Some(uid));
         let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(uid, now).is_none();

@@ -3,7 +3,9 @@
 //! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the transitions that stores apply atomically; [`queue`] says
 //! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
+mod apply;
 pub mod approval;
+pub mod change;
 pub mod decide;
 pub mod effects;
 pub mod extension;

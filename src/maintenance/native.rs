@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    decide::{Change, Decision, Finish, Situation},
+    change::Change,
+    decide::{Decision, Finish, Situation},
     hindrance::{Hindrance, hindrances},
     power::{Limits, Need, Verdict, after, pursue},
     prepare::Facts,

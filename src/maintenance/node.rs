@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    decide::{Change, Decision, Situation},
+    change::Change,
+    decide::{Decision, Situation},
     power::{Limits, Need, Verdict, pursue},
     prepare::Facts,
     queue::Turn,
@@ -131,5 +132,11 @@ pub(super) fn give_back(progress: &Progress, facts: &Facts, limits: &Limits, now
         None => Verdict::Look(Need::Node),
         Some(NodeView::Ours) => pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now),
         Some(NodeView::Free | NodeView::Held(_)) => Verdict::Done,
+    }
+}
+/// Notes that the Lease may be ours from now on.
+pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
+    if *action == Action::TakeNode {
+        record.node.taken = wanted(record).map(|wish| wish.lease.clone());
     }
 }

@@ -355,6 +355,11 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
         return same_hold(lock, leases, actor, now);
     }
     match lock.holder() {
+        // A hold that was left in the middle of a change waits for this one to end: its destroy
+        // comes after this one's.
+        Some(hold) if matches!(hold.phase, Phase::Preparing(_)) && matches!(record.phase, Phase::Releasing { .. }) => {
+            Turn::Yours
+        }
         Some(hold) if !matches!(hold.phase, Phase::InMaintenance { .. }) => Turn::Wait {
             reason: WaitReason::HoldNotReady { hold: hold.id.clone(), state: hold.phase.name() },
             wake: hold

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     approval::{Consent, consent},
-    ids::{Attachment, Generation, Runner, Token, Uid},
+    ids::{Attachment, Fence, Generation, Runner, Token, Uid},
     lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
     native::{Native, Order},
     node::NodeRecord,
@@ -21,11 +21,11 @@ impl ServerLock {
         self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)
     }
 
-    /// The record, if `generation` is the one in force.
-    fn ours(&mut self, uid: &Uid, generation: Generation) -> Result<&mut Maintenance, Refusal> {
+    /// The record, if `fence` is the one in force.
+    fn ours(&mut self, uid: &Uid, fence: Fence) -> Result<&mut Maintenance, Refusal> {
         let record = self.get_mut(uid)?;
-        let attached = record.attachment.as_ref().is_some_and(|a| a.generation == generation);
-        if attached { Ok(record) } else { Err(Refusal::Fenced { ours: generation, current: record.generation }) }
+        let attached = record.attachment.as_ref().is_some_and(|a| a.is(fence));
+        if attached { Ok(record) } else { Err(Refusal::Fenced { ours: fence.generation, current: record.generation }) }
     }
 
     fn audit(&mut self, now: Timestamp, record: &Maintenance, by: &str, what: &str, detail: String) {
@@ -142,22 +142,23 @@ impl ServerLock {
         &mut self,
         uid: &Uid,
         runner: Runner,
+        token: Token,
         leases: &Leases,
         now: Timestamp,
-    ) -> Result<Generation, Refusal> {
+    ) -> Result<Fence, Refusal> {
         self.refuse_if_in_use(uid, leases, now)?;
         self.generation += 1;
         let generation = self.generation;
         let record = self.get_mut(uid)?;
         record.generation = generation;
-        record.attachment = Some(Attachment { runner, generation, token: Token::default(), since: now });
+        record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
-        Ok(generation)
+        Ok(Fence { generation, token })
     }
 
     /// Gives the right to act back; the record, the slot and the place in the queue stay.
-    pub fn detach(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
-        let record = self.ours(uid, generation)?;
+    pub fn detach(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, fence)?;
         record.attachment = None;
         record.detached_at = Some(now);
         self.stop_acting(uid);
@@ -172,9 +173,9 @@ impl ServerLock {
 
     /// Takes the slot (or, for a boot configuration under a hold, the turn to act). The caller has found with
     /// [`super::queue::turn`] in the same transaction that it is this record's turn.
-    pub fn admit(&mut self, uid: &Uid, generation: Generation, next: Phase, now: Timestamp) -> Result<(), Refusal> {
+    pub fn admit(&mut self, uid: &Uid, fence: Fence, next: Phase, now: Timestamp) -> Result<(), Refusal> {
         // First what may be refused: the slot has to be free or ours already, or that of the hold this acts under.
-        let parent = self.ours(uid, generation)?.spec.parent.clone();
+        let parent = self.ours(uid, fence)?.spec.parent.clone();
         let held_by = self.slot.as_ref().map(|slot| &slot.uid);
         match (&parent, held_by) {
             (Some(parent), holder) if holder != Some(parent) => return Err(Refusal::ParentNotHolding),
@@ -187,7 +188,7 @@ impl ServerLock {
         if parent.is_some() {
             slot.acting = Some(uid.clone());
         }
-        let record = self.ours(uid, generation)?;
+        let record = self.ours(uid, fence)?;
         let first = matches!(record.phase, Phase::Pending).then(|| record.clone());
         record.phase = next;
         record.admitted_at.get_or_insert(now);
@@ -220,17 +221,12 @@ impl ServerLock {
     }
 
     /// Replaces what is known about a record. Identity, place and attachment stay as they are.
-    pub fn update(
-        &mut self,
-        uid: &Uid,
-        generation: Generation,
-        change: impl FnOnce(&mut Maintenance),
-    ) -> Result<(), Refusal> {
-        change(self.ours(uid, generation)?);
+    pub fn update(&mut self, uid: &Uid, fence: Fence, change: impl FnOnce(&mut Maintenance)) -> Result<(), Refusal> {
+        change(self.ours(uid, fence)?);
         Ok(())
     }
 
-    /// Records the intent of a call, if the holder of `generation` may make it now. `false` when it may not; then nothing
+    /// Records the intent of a call, if the process that shows `fence` may make it now. `false` when it may not; then nothing
     /// is changed.
     ///
     /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may come back while the hold
@@ -238,15 +234,15 @@ impl ServerLock {
     pub fn intend(
         &mut self,
         uid: &Uid,
-        generation: Generation,
+        fence: Fence,
         leases: &Leases,
         now: Timestamp,
         record: impl FnOnce(&mut Maintenance),
     ) -> Result<bool, Refusal> {
-        if !self.may_act(uid, generation, leases, now) {
+        if !self.may_act(uid, fence, leases, now) {
             return Ok(false);
         }
-        self.update(uid, generation, record)?;
+        self.update(uid, fence, record)?;
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.uid == *uid) {
             slot.acting = None;
         }
@@ -255,8 +251,8 @@ impl ServerLock {
 
     /// The server is prepared, or an operation is done. A boot configuration or an operation with a turn of its own frees the slot here: it needed the server
     /// only for the change.
-    pub fn prepared(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
-        let record = self.ours(uid, generation)?;
+    pub fn prepared(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, fence)?;
         if let Phase::Preparing(progress) = &record.phase {
             record.outcome = progress.outcome.or(record.outcome);
         }
@@ -275,7 +271,7 @@ impl ServerLock {
     pub fn begin_release(
         &mut self,
         uid: &Uid,
-        generation: Generation,
+        fence: Fence,
         ending: Ending,
         progress: Progress,
         now: Timestamp,
@@ -283,7 +279,7 @@ impl ServerLock {
         let detail = ending.to_string();
         // What was booted under the hold runs as much as what the hold booted itself.
         let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
-        let record = self.ours(uid, generation)?;
+        let record = self.ours(uid, fence)?;
         record.booted |= booted;
         record.phase = Phase::Releasing { ending, progress, stuck: None };
         self.audit_uid(now, uid, "releasing", detail);
@@ -292,8 +288,8 @@ impl ServerLock {
 
     /// The server's own maintenance system says that it is not ours any more: whatever was planned for it is dropped, and
     /// only our request there is taken back.
-    pub fn native_lost(&mut self, uid: &Uid, generation: Generation, why: &str, now: Timestamp) -> Result<(), Refusal> {
-        let record = self.ours(uid, generation)?;
+    pub fn native_lost(&mut self, uid: &Uid, fence: Fence, why: &str, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, fence)?;
         if let Some(native) = &mut record.native {
             native.lost = Some(why.to_owned());
         }
@@ -306,12 +302,12 @@ impl ServerLock {
         }
         let cause = format!("the server's own maintenance system took it away: {why}");
         self.audit_uid(now, uid, "lost", why.to_owned());
-        self.begin_release(uid, generation, Ending::Failed(cause), progress, now)
+        self.begin_release(uid, fence, Ending::Failed(cause), progress, now)
     }
 
     /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under the hold end with it.
-    pub fn finish(&mut self, uid: &Uid, generation: Generation, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
-        self.ours(uid, generation)?;
+    pub fn finish(&mut self, uid: &Uid, fence: Fence, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?;
         let what = if matches!(over, Phase::Failed { .. }) { "failed" } else { "released" };
         let detail = match over {
             Phase::Failed { cause, .. } => cause.clone(),
@@ -343,8 +339,8 @@ impl ServerLock {
     }
 
     /// Leaves the queue. Only for a record that has touched nothing.
-    pub fn withdraw(&mut self, uid: &Uid, generation: Generation, now: Timestamp) -> Result<(), Refusal> {
-        let record = self.ours(uid, generation)?;
+    pub fn withdraw(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.ours(uid, fence)?;
         if !matches!(record.phase, Phase::Pending) {
             return Err(Refusal::WrongPhase(record.phase.name()));
         }
@@ -381,9 +377,10 @@ impl ServerLock {
         uid: &Uid,
         seen: Generation,
         runner: Runner,
+        token: Token,
         leases: &Leases,
         now: Timestamp,
-    ) -> Result<(Generation, Vec<Attachment>), Refusal> {
+    ) -> Result<(Fence, Vec<Attachment>), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let has_slot = self.has_slot(record);
         if record.generation != seen {
@@ -410,10 +407,10 @@ impl ServerLock {
         }
         record.generation = generation;
         let by = runner.to_string();
-        record.attachment = Some(Attachment { runner, generation, token: Token::default(), since: now });
+        record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
         let record = record.clone();
         self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));
-        Ok((generation, predecessors))
+        Ok((Fence { generation, token }, predecessors))
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    ids::{Generation, Uid},
+    ids::{Fence, Uid},
     lock::{Leases, Refusal, ServerLock},
     machine::ResetType,
     queue::{Turn, turn},
@@ -34,7 +34,7 @@ impl Protocol {
                 let entered = world.transact(|lock, leases, now| {
                     lock.drop_absent(leases, now);
                     let uid = lock.enqueue(request, leases, now)?.uid().clone();
-                    lock.attach(&uid, runner, leases, now)
+                    lock.attach(&uid, runner, crate::records::token(), leases, now)
                 });
                 match entered {
                     Ok(generation) => drive(&mut world.actors[n], generation),
@@ -47,7 +47,9 @@ impl Protocol {
                     Err(_) => false,
                 }
             }
-            Goal::Release => match world.transact(|lock, leases, now| lock.attach(&uid, runner, leases, now)) {
+            Goal::Release => match world
+                .transact(|lock, leases, now| lock.attach(&uid, runner, crate::records::token(), leases, now))
+            {
                 Ok(generation) => drive(&mut world.actors[n], generation),
                 Err(_) => false,
             },
@@ -67,7 +69,7 @@ impl Protocol {
         let back = world.steps(n, Step::RestorePower);
         let broken = self.broken;
         let seized = world.transact(|lock, leases, now| {
-            let (generation, _) = lock.seize(&uid, record.generation, runner, leases, now)?;
+            let (generation, _) = lock.seize(&uid, record.generation, runner, crate::records::token(), leases, now)?;
             let until = lock.calls_until(&uid, now);
             if matches!(broken, Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory) {
                 lock.update(&uid, generation, |record| record.calls_until = None)?;
@@ -201,7 +203,7 @@ impl Protocol {
     }
 }
 
-fn drive(actor: &mut Actor, generation: Generation) -> bool {
+fn drive(actor: &mut Actor, generation: Fence) -> bool {
     actor.generation = generation;
     actor.at = At::Driving;
     true
@@ -218,7 +220,7 @@ fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
 fn begin_release(
     lock: &mut ServerLock,
     uid: &Uid,
-    generation: Generation,
+    generation: Fence,
     back: Vec<Step>,
     now: Timestamp,
 ) -> Result<(), Refusal> {

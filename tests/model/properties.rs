@@ -82,7 +82,7 @@ fn one_may_act(_: &Protocol, world: &World) -> bool {
     let lock = &world.lock;
     let may_act = lock.active.iter().filter(|record| {
         let attachment = record.attachment.as_ref();
-        attachment.is_some_and(|a| lock.may_act(&record.uid, a.generation, &world.leases, world.now))
+        attachment.is_some_and(|a| lock.may_act(&record.uid, a.fence(), &world.leases, world.now))
     });
     may_act.count() <= 1
 }

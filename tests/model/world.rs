@@ -12,7 +12,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::maintenance::{
-    ids::{Attachment, Generation, Runner, RunnerId, Uid},
+    ids::{Attachment, Fence, Runner, RunnerId, Uid},
     lock::{Leases, Refusal, Request, ServerLock},
     spec::{Kind, Spec},
     state::{Maintenance, Phase, Progress},
@@ -106,7 +106,7 @@ pub struct Actor {
     /// How many processes were started for it. Each is a runner of its own.
     pub run: u32,
     /// The right to act that the present process has, or had.
-    pub generation: Generation,
+    pub generation: Fence,
     /// When the last renewal that it knows of was begun, on its own clock.
     pub renewed: Timestamp,
     /// The end of its lease at the moment when its right to act was replaced between its check and the end of its call.
@@ -159,7 +159,7 @@ impl World {
             },
             at: At::Away,
             run: 0,
-            generation: 0,
+            generation: Fence::default(),
             renewed: now,
             replaced: None,
         };
@@ -215,7 +215,7 @@ impl World {
     pub fn in_force(&self, actor: usize) -> bool {
         let generation = self.actors[actor].generation;
         let attachment = self.record(actor).and_then(|record| record.attachment.as_ref());
-        attachment.is_some_and(|attachment| attachment.generation == generation)
+        attachment.is_some_and(|attachment| attachment.is(generation))
     }
 
     /// Whether a process is in the middle of a call that may still change the machine.

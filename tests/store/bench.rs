@@ -17,7 +17,7 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::{Clock, SystemClock},
     maintenance::{
-        ids::{Generation, LockKey, Uid},
+        ids::{Fence, LockKey, Uid},
         lock::{Leases, Refusal, Request, ServerLock},
         queue::{Turn, turn},
         state::{Ending, Phase},
@@ -271,23 +271,18 @@ pub async fn apply<T: Send>(
 }
 
 /// Makes a lease, asks for a place and attaches to it.
-pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Result<(Uid, Generation), StoreError> {
+pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Result<(Uid, Fence), StoreError> {
     store.renew(&request.runner, TTL).await?;
     apply(store, key, |lock, leases, now| {
         let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
-        let generation = lock.attach(&uid, request.runner.clone(), leases, now)?;
+        let generation = lock.attach(&uid, request.runner.clone(), crate::records::token(), leases, now)?;
         Ok((uid, generation))
     })
     .await
 }
 
 /// Takes the slot if it is this record's turn.
-pub async fn try_admit(
-    store: &dyn Store,
-    key: &LockKey,
-    uid: &Uid,
-    generation: Generation,
-) -> Result<bool, StoreError> {
+pub async fn try_admit(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Fence) -> Result<bool, StoreError> {
     apply(store, key, |lock, leases, now| {
         if turn(lock, leases, uid, AGING, now) != Turn::Yours {
             return Ok(false);
@@ -298,7 +293,7 @@ pub async fn try_admit(
     .await
 }
 
-pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Generation) -> Result<(), StoreError> {
+pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Fence) -> Result<(), StoreError> {
     apply(store, key, |lock, _, now| {
         lock.finish(uid, generation, &Phase::Completed { at: now, ending: Ending::Completed }, now)
     })
@@ -306,7 +301,7 @@ pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Gen
 }
 
 /// A held server: joined and admitted.
-pub async fn hold(store: &dyn Store, key: &LockKey, request: &Request) -> (Uid, Generation) {
+pub async fn hold(store: &dyn Store, key: &LockKey, request: &Request) -> (Uid, Fence) {
     let (uid, generation) = join(store, key, request).await.unwrap();
     assert!(try_admit(store, key, &uid, generation).await.unwrap(), "{} has to wait", request.id);
     (uid, generation)

@@ -13,7 +13,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
         effects::PendingEffect,
-        ids::{LockKey, Uid},
+        ids::{Attachment, Fence, LockKey, Uid},
         lock::{Enqueued, Leases, Refusal, Request, ServerLock},
         machine::ResetType,
         queue::{Turn, turn, waiting},
@@ -212,15 +212,15 @@ pub async fn a_name_may_end_and_begin_in_one_transition(bench: &Bench) {
 }
 
 pub async fn generation_and_tickets_outlive_the_record_and_the_handle(bench: &Bench) {
-    let mut last = (0, 0);
+    let mut last = (Fence::default(), 0);
     for n in 1..=4 {
         let store = bench.open().await;
         let (uid, generation) = hold(&*store, &key("k"), &request("a", n)).await;
         let ticket = store.view(&key("k")).await.unwrap().lock.active[0].ticket_number;
-        assert!((generation, ticket) > last && ticket > last.1, "{generation}, {ticket} after {last:?}");
+        assert!((generation, ticket) > last && ticket > last.1, "{generation:?}, {ticket} after {last:?}");
         last = (generation, ticket);
         finish(&*store, &key("k"), &uid, generation).await.unwrap();
-        assert_eq!(store.view(&key("k")).await.unwrap().lock.generation, generation);
+        assert_eq!(store.view(&key("k")).await.unwrap().lock.generation, generation.generation);
     }
     assert!(bench.open().await.view_all().await.unwrap().is_empty());
 }
@@ -445,7 +445,7 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
         events.into_iter().map(|event| event.what).collect()
     };
     let all = bench.open().await.audit(&id("a"), 100).await.unwrap();
-    assert_eq!((all[0].uid.clone(), all[2].at, all[2].generation), (uid, bench.now(), generation));
+    assert_eq!((all[0].uid.clone(), all[2].at, all[2].generation), (uid, bench.now(), generation.generation));
     assert_eq!(words(all), ["enqueued", "admitted", "released"]);
     assert_eq!(words(store.audit(&id("a"), 2).await.unwrap()), ["admitted", "released"]);
     assert_eq!(words(store.audit(&id("a"), 0).await.unwrap()), [""; 0]);
@@ -470,7 +470,10 @@ pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench)
     }
     two.bind("node-1", &key("k"), false).await.unwrap();
     apply(&*two, &key("k"), |_, _, _| Ok(())).await.unwrap();
-    let update = apply(&*two, &key("k"), |lock, _, _| lock.update(&uid, generation + 9, |_| ())).await;
+    let update = apply(&*two, &key("k"), |lock, _, _| {
+        lock.update(&uid, Fence { generation: generation.generation + 9, ..generation }, |_| ())
+    })
+    .await;
     update.unwrap_err();
     // Once the fence's change is seen, everything before it was seen.
     join(&*two, &key("fence"), &request("d", 5)).await.unwrap();
@@ -710,7 +713,8 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
             _ => {
                 let Some((key, uid)) = other else { continue };
                 let next = |lock: &mut ServerLock, leases: &Leases, now| {
-                    let generation = lock.get(&uid).map_or(0, |record| record.generation);
+                    let attachment = lock.get(&uid).and_then(|record| record.attachment.as_ref());
+                    let generation = attachment.map_or_else(Fence::default, Attachment::fence);
                     let over = Phase::Failed { at: now, cause: hostile.to_owned() };
                     let holds = lock.get(&uid).is_some_and(|record| record.phase != Phase::Pending);
                     match who {

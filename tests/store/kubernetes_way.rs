@@ -238,7 +238,7 @@ async fn an_api_server_that_is_killed_costs_nothing_but_time() {
             let (uid, generation) = until("a place", async || {
                 let asked = apply(&*store, &k, |lock, leases, now| {
                     let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
-                    let generation = lock.attach(&uid, wish.runner.clone(), leases, now)?;
+                    let generation = lock.attach(&uid, wish.runner.clone(), crate::records::token(), leases, now)?;
                     Ok((uid, generation))
                 });
                 asked.await.ok()

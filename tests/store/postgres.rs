@@ -99,7 +99,7 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     // Only reading.
     let view = reviewer.view(&key("k")).await.unwrap();
     assert_eq!(view.lock.ownership.approvals[0].uid, given);
-    assert_eq!(view.lock.get(&uid).map(|record| record.generation), Some(generation));
+    assert_eq!(view.lock.get(&uid).map(|record| record.generation), Some(generation.generation));
     assert_eq!(reviewer.view_all().await.unwrap().len(), 1);
     assert_eq!(reviewer.contents().await.unwrap().violations(), [""; 0]);
     assert!(reviewer.find(&id("a")).await.unwrap().is_some() && !reviewer.audit(&id("a"), 9).await.unwrap().is_empty());

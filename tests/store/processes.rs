@@ -154,7 +154,7 @@ async fn survives_killed_writers(url: &str) {
             let next = crate::records::runner(1000 + round);
             store.renew(&next, crate::records::TTL).await.unwrap();
             apply(&*store, &key("k"), |lock, leases, now| {
-                let generation = lock.attach(&record.uid, next.clone(), leases, now)?;
+                let generation = lock.attach(&record.uid, next.clone(), crate::records::token(), leases, now)?;
                 lock.finish(&record.uid, generation, &Phase::Failed { at: now, cause: "killed".into() }, now)
             })
             .await

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use terraform_provider_metal::maintenance::{
-    ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    ids::{LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
     lock::Request,
     spec::{Kind, Spec},
 };
@@ -25,6 +25,11 @@ pub fn runner(n: u32) -> Runner {
         url: None,
         commit: None,
     }
+}
+
+/// A token; generations tell attachments apart in tests that lose no commits.
+pub fn token() -> Token {
+    Token(uuid::Uuid::from_u128(7))
 }
 
 pub fn key(name: &str) -> LockKey {

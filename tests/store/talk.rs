@@ -84,7 +84,7 @@ pub async fn a_crowd_leaves(store: &dyn Store) {
     apply(store, &key("k"), |lock, leases, now| {
         lock.drop_absent(leases, now);
         let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
-        lock.attach(&uid, wish.runner.clone(), leases, now)
+        lock.attach(&uid, wish.runner.clone(), crate::records::token(), leases, now)
     })
     .await
     .unwrap();

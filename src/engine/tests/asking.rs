@@ -115,14 +115,15 @@ async fn preparing_that_outlasts_its_window_is_undone_where_it_says_so() {
     *world.probe.image.lock().unwrap() = None;
     world.machine.with(|inside| inside.ignores_power = true);
     let mut limits = engine.parts.tuning;
-    limits.limits.graceful_shutdown = Duration::from_hours(3);
+    limits.limits.graceful_shutdown = Duration::from_mins(45);
     let engine = Engine::new(Parts { tuning: limits, ..engine.parts });
     let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
     let windowed = Spec { window: Some(window("0 10 * * *", 30, OnClose::Release)), ..off };
     let failed = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     let Phase::Failed { cause, at: ended } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
     assert!(cause.contains("its window closed"), "{cause}");
-    assert!(*ended < at("10:40:00"), "{ended}");
+    // Not before the shutdown that was sent can have no effect any more.
+    assert!(*ended > at("10:45:00") && *ended < at("10:50:00"), "{ended}");
 }
 
 #[tokio::test(start_paused = true)]

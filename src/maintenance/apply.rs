@@ -1,0 +1,300 @@
+//! `ServerLock::apply`: the one way in which a lock and its records change.
+//!
+//! A change that is refused, or outdated, changes nothing.
+
+use jiff::Timestamp;
+
+use super::{
+    change::{Applied, Change, LockChange, Moment, Unreadable},
+    decide::Finish,
+    ids::{Fence, Uid},
+    lock::{Enqueued, Refusal, ServerLock},
+    machine::ResetType,
+    node,
+    operate::Outcome,
+    prepare,
+    queue::{Turn, turn},
+    restore,
+    spec::Spec,
+    state::{Ending, Maintenance, Phase, Progress},
+    step::{Action, Attempt, Reply, Step},
+};
+
+impl ServerLock {
+    /// Applies a change at a moment.
+    pub fn apply(&mut self, change: &LockChange<'_>, at: &Moment<'_>) -> Result<Applied, Refusal> {
+        let (leases, now) = (at.leases, at.now);
+        match *change {
+            LockChange::Enqueue { request, token } => {
+                self.drop_absent(leases, now);
+                let enqueued = self.enqueue(request.clone(), leases, now)?;
+                let uid = enqueued.uid().clone();
+                let adopted = matches!(enqueued, Enqueued::Adopted(_));
+                let only_place = request.keeps_place && !adopted;
+                let fence = if only_place {
+                    None
+                } else {
+                    Some(self.attach(&uid, request.runner.clone(), token, leases, now)?)
+                };
+                Ok(Applied::Enqueued { uid, adopted, fence })
+            }
+            LockChange::Attach { uid, runner, token } => {
+                let fence = self.attach(uid, runner.clone(), token, leases, now)?;
+                Ok(Applied::Attached { fence, calls_until: self.calls_until(uid, now) })
+            }
+            LockChange::Seize { uid, seen, runner, token, ending } => {
+                let (fence, _) = self.seize(uid, seen, runner.clone(), token, leases, now)?;
+                let calls_until = self.calls_until(uid, now);
+                // One that is still in the queue has touched nothing: its drive withdraws it.
+                let started = self.get(uid).is_some_and(|record| record.phase != Phase::Pending);
+                if let Some(ending) = ending.filter(|_| started) {
+                    self.release(uid, fence, ending.clone(), now)?;
+                }
+                Ok(Applied::Attached { fence, calls_until })
+            }
+            LockChange::DropAbsent => {
+                let before: Vec<_> = self.active.iter().map(|record| (record.uid.clone(), record.id.clone())).collect();
+                self.drop_absent(leases, now);
+                let dropped = before.into_iter().filter(|(uid, _)| self.get(uid).is_none());
+                Ok(Applied::Dropped(dropped.map(|(_, id)| id).collect()))
+            }
+            LockChange::Driven { uid, fence, change } => self.driven(uid, fence, change, at),
+        }
+    }
+
+    fn driven(&mut self, uid: &Uid, fence: Fence, change: &Change, at: &Moment<'_>) -> Result<Applied, Refusal> {
+        let (leases, now) = (at.leases, at.now);
+        match change {
+            Change::Admit(next) => {
+                self.drop_absent(leases, now);
+                // Judged again where nothing can come between: two waiters may both have seen a free lock.
+                if turn(self, leases, uid, at.aging, now) != Turn::Yours {
+                    return Ok(Applied::Outdated);
+                }
+                self.admit(uid, fence, next.clone(), now)?;
+            }
+            Change::Withdraw => {
+                self.withdraw(uid, fence, now)?;
+                return Ok(Applied::Finished(Finish::Withdrawn));
+            }
+            Change::Native { granted, said, memory } => self.update(uid, fence, |record| {
+                if let Some(native) = &mut record.native {
+                    native.granted = *granted;
+                    native.said.clone_from(said);
+                    // From before it was entered, and not from a later look.
+                    if native.memory.is_empty() {
+                        native.memory.clone_from(memory);
+                    }
+                }
+            })?,
+            Change::NodeHeld(by) => self.update(uid, fence, |record| record.node.held_by.clone_from(by))?,
+            Change::NativeLost(why) => self.native_lost(uid, fence, why, now)?,
+            Change::Progress(progress) => self.advance(uid, fence, progress)?,
+            Change::Prepared => self.prepared(uid, fence, now)?,
+            Change::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
+            Change::Stuck(cause) => {
+                self.stick(uid, fence, cause, now)?;
+                return Ok(Applied::Finished(Finish::Stuck(cause.clone())));
+            }
+            Change::Finish(over) => return self.end(uid, fence, over, at),
+            Change::Abandon(ending) => {
+                let over = Phase::Completed { at: now, ending: ending.clone() };
+                self.finish(uid, fence, &over, now)?;
+                return Ok(Applied::Finished(Finish::Over));
+            }
+            Change::Reclaim(_) => {}
+            Change::Intend(action) => return self.intend_call(uid, fence, action, at),
+            Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
+            Change::Prior(prior) => self.update(uid, fence, |record| {
+                record.last_power = Some(prior.power);
+                record.prior.get_or_insert_with(|| {
+                    let mut prior = (**prior).clone();
+                    prior.recorded_at = now;
+                    prior
+                });
+            })?,
+            Change::Settled(effects) => {
+                self.update(uid, fence, |_| {})?;
+                self.extension.effects.retain(|effect| !effects.contains(effect));
+            }
+            Change::Unreadable { cause, transient } => return self.unreadable(uid, fence, cause, *transient, at),
+            Change::AskExternal => {
+                let alive = |record: &Maintenance| {
+                    record.attachment.as_ref().is_some_and(|it| it.is(fence) && leases.alive(it, now))
+                };
+                if !self.get(uid).is_some_and(alive) {
+                    return Ok(Applied::Outdated);
+                }
+                self.update(uid, fence, |record| {
+                    if let Some(native) = &mut record.native {
+                        native.asked = true;
+                    }
+                })?;
+            }
+            Change::Respecify(spec) => self.update(uid, fence, |record| respecify(record, spec, now))?,
+            Change::Detach => self.detach(uid, fence, now)?,
+        }
+        Ok(Applied::Done)
+    }
+
+    /// Begins to give the server back. Power calls that were sent and not answered by what is seen go along: the release
+    /// goes on with them instead of sending them again.
+    fn release(&mut self, uid: &Uid, fence: Fence, ending: Ending, now: Timestamp) -> Result<(), Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let mut progress = Progress::new(restore::steps(record), now);
+        if progress.step() == Some(Step::StopForRestore) {
+            progress.attempts = sent_to_switch_off(record);
+        }
+        self.begin_release(uid, fence, ending, progress, now)
+    }
+
+    fn advance(&mut self, uid: &Uid, fence: Fence, progress: &Progress) -> Result<(), Refusal> {
+        let mut settled = false;
+        self.update(uid, fence, |record| {
+            let left = match &record.phase {
+                Phase::Preparing(before) if progress.current > before.current => before.step(),
+                _ => None,
+            };
+            if let Some(native) = record.native.as_mut().filter(|_| left == Some(Step::EnterNative)) {
+                native.entered = true;
+            }
+            if let Some(current) = progress_of(&mut record.phase) {
+                // What a step called has done what it can once the step is done, by what was observed; an operation of
+                // which nothing is proven may still come.
+                let unproven = progress.outcome != current.outcome && progress.outcome == Some(Outcome::Unproven);
+                settled = progress.current > current.current && !unproven;
+                *current = progress.clone();
+            }
+        })?;
+        if settled {
+            self.settle_effects(uid);
+        }
+        Ok(())
+    }
+
+    fn stick(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.update(uid, fence, |record| {
+            if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
+                *stuck = Some(cause.to_owned());
+                progress.begin_afresh(now);
+            }
+        })
+    }
+
+    fn end(&mut self, uid: &Uid, fence: Fence, over: &Phase, at: &Moment<'_>) -> Result<Applied, Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let parent = record.spec.parent.clone();
+        let released = matches!(record.phase, Phase::Releasing { .. });
+        let hold = parent.as_ref().and_then(|parent| self.get(parent));
+        let hold_driven = hold.and_then(|hold| hold.attachment.as_ref()).is_some_and(|it| at.leases.alive(it, at.now));
+        let with_hold = hold.is_some_and(|hold| matches!(hold.phase, Phase::Releasing { .. })) && !hold_driven;
+        // Judged again: what acts under the hold may have come back since, and be in the middle of a call.
+        if released && !with_hold && !self.may_act(uid, fence, at.leases, at.now) {
+            return Ok(Applied::Outdated);
+        }
+        self.finish(uid, fence, over, at.now)?;
+        if with_hold
+            && let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == parent.as_ref())
+            && let Some(progress) = progress_of(&mut hold.phase)
+        {
+            // What was changed under it may differ from what its steps have restored so far.
+            progress.current = 0;
+            progress.begin_afresh(at.now);
+        }
+        Ok(Applied::Finished(Finish::Over))
+    }
+
+    fn intend_call(&mut self, uid: &Uid, fence: Fence, action: &Action, at: &Moment<'_>) -> Result<Applied, Refusal> {
+        let now = at.now;
+        let may = self.intend(uid, fence, at.leases, now, |record| {
+            let preparing = matches!(record.phase, Phase::Preparing(_));
+            let boots = matches!(action, Action::Reset(ResetType::On));
+            record.booted |= preparing && boots && record.spec.boot.is_some();
+            node::note_taken(record, action);
+            if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
+                native.asked = true;
+            }
+            if let Some(progress) = progress_of(&mut record.phase) {
+                progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
+            }
+        })?;
+        if !may {
+            return Ok(Applied::Outdated);
+        }
+        if let Some(record) = self.get(uid).cloned() {
+            self.expect_effect(&record, action, at.limits, now);
+        }
+        Ok(Applied::Done)
+    }
+
+    fn replied(&mut self, uid: &Uid, fence: Fence, reply: &Reply, at: &Moment<'_>) -> Result<(), Refusal> {
+        let mut action = None;
+        self.update(uid, fence, |record| {
+            if let Some(attempt) = progress_of(&mut record.phase).and_then(|progress| progress.attempts.last_mut()) {
+                attempt.reply = reply.clone();
+                action = Some(attempt.action.clone());
+            }
+        })?;
+        if let Some(action) = action {
+            self.reply_to_effect(uid, &action, reply, at.limits, at.now);
+        }
+        Ok(())
+    }
+
+    /// What follows from a machine that cannot be read: preparing fails and is undone, a release is stuck until the next
+    /// destroy, and a waiter whom time does not help leaves the queue. What is held stays held.
+    fn unreadable(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        cause: &str,
+        transient: bool,
+        at: &Moment<'_>,
+    ) -> Result<Applied, Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let mine = record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now));
+        let follows = match &record.phase {
+            Phase::Preparing(progress) => {
+                let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
+                self.release(uid, fence, Ending::Failed(format!("{step}{cause}")), at.now)?;
+                Unreadable::Undone
+            }
+            Phase::Releasing { .. } => {
+                self.stick(uid, fence, cause, at.now)?;
+                Unreadable::Stuck
+            }
+            Phase::Pending if mine && !transient => Unreadable::LeavesQueue,
+            _ => Unreadable::Kept,
+        };
+        Ok(Applied::Unreadable(follows))
+    }
+}
+
+fn progress_of(phase: &mut Phase) -> Option<&mut Progress> {
+    match phase {
+        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress),
+        _ => None,
+    }
+}
+
+/// What preparing sent to switch the server off.
+fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
+    let Phase::Preparing(progress) = &record.phase else { return Vec::new() };
+    let off = |attempt: &&Attempt| {
+        matches!(attempt.action, Action::Reset(ResetType::GracefulShutdown | ResetType::ForceOff))
+            && !matches!(attempt.reply, Reply::Refused { .. })
+    };
+    progress.attempts.iter().filter(off).cloned().collect()
+}
+
+/// Gives a record another specification. Also while it is being prepared: the steps under way are those of the old one.
+fn respecify(record: &mut Maintenance, spec: &Spec, now: Timestamp) {
+    let again = record.spec.server_power != spec.server_power || record.spec.boot != spec.boot;
+    let parent = record.spec.parent.clone();
+    record.digest = spec.digest();
+    record.spec = Spec { parent, ..spec.clone() };
+    if again && matches!(record.phase, Phase::InMaintenance { .. } | Phase::Preparing(_)) {
+        let steps = prepare::steps(&record.spec, record.native.as_ref());
+        record.phase = Phase::Preparing(Progress::new(steps, now));
+    }
+}

@@ -1,0 +1,207 @@
+//! What can change about a lock, as data: the engine and the model check apply the same.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    decide::Finish,
+    effects::PendingEffect,
+    ids::{Fence, Generation, MaintenanceId, Runner, Token, Uid},
+    lock::{Leases, Request},
+    power::Limits,
+    spec::Spec,
+    state::{Ending, Phase, PriorState, Progress},
+    step::{Action, Reply},
+};
+
+/// The moment at which a change is applied, as the store sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Which processes are alive.
+    pub leases: &'a Leases,
+    /// The store's time.
+    pub now: Timestamp,
+    /// After how long a waiter gains one step of priority.
+    pub aging: Duration,
+    /// How long things may take.
+    pub limits: &'a Limits,
+}
+
+/// A change of a lock.
+#[derive(Clone, Copy, Debug)]
+pub enum LockChange<'a> {
+    /// Ask for a place in the queue, or find that of an earlier run, and attach; a new record that
+    /// only keeps a place is not attached to.
+    Enqueue {
+        /// What is asked.
+        request: &'a Request,
+        /// The token of the attachment.
+        token: Token,
+    },
+    /// Take the right to act on a record.
+    Attach {
+        /// The record.
+        uid: &'a Uid,
+        /// The process.
+        runner: &'a Runner,
+        /// The token of the attachment.
+        token: Token,
+    },
+    /// Take the right to act from the process that has it, against its will.
+    Seize {
+        /// The record.
+        uid: &'a Uid,
+        /// The generation that a person saw.
+        seen: Generation,
+        /// The process.
+        runner: &'a Runner,
+        /// The token of the attachment.
+        token: Token,
+        /// Why the release begins at once; `None`: it does not.
+        ending: Option<&'a Ending>,
+    },
+    /// Remove waiters that lost their place.
+    DropAbsent,
+    /// What the process that drives a record decided.
+    Driven {
+        /// The record.
+        uid: &'a Uid,
+        /// The proof that it may.
+        fence: Fence,
+        /// The change.
+        change: &'a Change,
+    },
+}
+
+/// What came of a change that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It is made.
+    Done,
+    /// What allowed it when it was decided does not hold any more; nothing was changed.
+    Outdated,
+    /// The record has a place.
+    Enqueued {
+        /// The record.
+        uid: Uid,
+        /// Whether an earlier run made it.
+        adopted: bool,
+        /// The right to act on it.
+        fence: Option<Fence>,
+    },
+    /// The right to act was taken.
+    Attached {
+        /// What proves it.
+        fence: Fence,
+        /// Until when a fenced process, or an earlier call, may still change the server.
+        calls_until: Option<Timestamp>,
+    },
+    /// These waiters were removed.
+    Dropped(Vec<MaintenanceId>),
+    /// The process is done.
+    Finished(Finish),
+    /// What follows from a machine that cannot be read.
+    Unreadable(Unreadable),
+}
+
+/// What a machine that cannot be read means for its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Preparing failed; what it changed is restored.
+    Undone,
+    /// The release is stuck; the next destroy resumes it.
+    Stuck,
+    /// Waiting does not help: the waiter leaves the queue.
+    LeavesQueue,
+    /// Nothing changed: what is held stays held.
+    Kept,
+}
+
+/// A change of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Take the slot, or the turn to act under a hold, and go on in this phase.
+    Admit(Phase),
+    /// Give an overdue holder's server back for it.
+    Reclaim(Uid),
+    /// Leave the queue.
+    Withdraw,
+    /// Replace the progress of the phase.
+    Progress(Progress),
+    /// The server is prepared.
+    Prepared,
+    /// Begin to give it back.
+    BeginRelease(Ending),
+    /// Giving back cannot go on.
+    Stuck(String),
+    /// It is over.
+    Finish(Phase),
+    /// Note what the server's own maintenance system says of our request.
+    Native {
+        /// Whether it allows the start.
+        granted: bool,
+        /// What it waits for.
+        said: Option<String>,
+        /// What is to be remembered from before the server is entered.
+        memory: BTreeMap<String, String>,
+    },
+    /// Note who holds the Kubernetes Node that runs on it; nobody does.
+    NodeHeld(Option<String>),
+    /// The server's own maintenance system says that it is not ours any more, and why: it is not touched again.
+    NativeLost(String),
+    /// Record the intent of a call, before it is made.
+    Intend(Action),
+    /// Record what came of the last call.
+    Replied(Reply),
+    /// Record how the server is, before the first change. Once recorded it stays.
+    Prior(Box<PriorState>),
+    /// Calls that could still change the server were observed to have done so.
+    Settled(Vec<PendingEffect>),
+    /// The machine cannot be read.
+    Unreadable {
+        /// Why.
+        cause: String,
+        /// Whether time may mend it.
+        transient: bool,
+    },
+    /// Note that an external request may be there, before it is made.
+    AskExternal,
+    /// Replace what is asked; an admitted record is prepared again where the server is concerned.
+    Respecify(Box<Spec>),
+    /// End it without a restore.
+    Abandon(Ending),
+    /// Give the right to act back. Record, lock and place stay.
+    Detach,
+}
+
+impl Change {
+    /// What it means to whoever waits for it; `None`: nothing that has to be said.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
+        Some(match self {
+            Self::Admit(_) => "its turn: the server is taken".to_owned(),
+            Self::Withdraw => "left the queue".to_owned(),
+            Self::Prepared => "in maintenance".to_owned(),
+            Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
+            Self::Stuck(cause) => format!("could not be given back: {cause}"),
+            Self::Finish(over) => format!("over ({})", over.name()),
+            Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
+            Self::NativeLost(why) => format!("not ours any more: {why}"),
+            Self::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
+            Self::Progress(_)
+            | Self::Reclaim(_)
+            | Self::Native { .. }
+            | Self::NodeHeld(_)
+            | Self::Intend(_)
+            | Self::Replied(_)
+            | Self::Prior(_)
+            | Self::Settled(_)
+            | Self::Unreadable { .. }
+            | Self::AskExternal
+            | Self::Respecify(_)
+            | Self::Abandon(_)
+            | Self::Detach => return None,
+        })
+    }
+}
