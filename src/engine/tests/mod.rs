@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
 mod asking;
+mod effects;
 mod fencing;
 mod giving_back;
 mod leaving;
@@ -48,6 +49,8 @@ struct Inside {
     booted_from: Vec<String>,
     ejected_while_on: bool,
     ignores_graceful: bool,
+    /// How long the operating system takes to shut down; the usual time where nothing is said.
+    shutdown_takes: Option<Duration>,
     deaf: bool,
     /// Loses the reply of the next mutation, after applying it.
     lose_reply: bool,
@@ -148,7 +151,11 @@ impl PowerControl for FakeMachine {
             let at = Instant::now() + POWER_TAKES;
             match reset {
                 ResetType::GracefulShutdown if inside.ignores_graceful => {}
-                ResetType::GracefulShutdown | ResetType::ForceOff => inside.becomes = Some((at, PowerState::Off)),
+                ResetType::GracefulShutdown => {
+                    let at = inside.shutdown_takes.map_or(at, |takes| Instant::now() + takes);
+                    inside.becomes = Some((at, PowerState::Off));
+                }
+                ResetType::ForceOff => inside.becomes = Some((at, PowerState::Off)),
                 ResetType::On => {
                     let from = match (inside.boot.enabled.as_deref(), &inside.image) {
                         (Some("Disabled"), _) => "disk".to_owned(),
