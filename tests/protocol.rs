@@ -319,6 +319,7 @@ impl World {
                     ..spec()
                 };
                 let wish = Request {
+                    location: None,
                     native: None,
                     uid: Uid(format!("u{}", self.incarnations)),
                     spec,

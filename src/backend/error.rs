@@ -105,6 +105,12 @@ pub enum BackendError {
         /// The attribute that the refused field was made from, for example `boot_configuration.image`.
         attribute: Option<&'static str>,
     },
+    /// This configuration does not reach the place of the record.
+    #[error("{message}")]
+    Elsewhere {
+        /// Both places.
+        message: String,
+    },
     /// What came back is not what the protocol says.
     #[error("{address}: {what}")]
     Protocol {

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::maintenance::{
+    location::Location,
     machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
     native::{NativeView, NativeWish, Order, System},
 };
@@ -54,6 +55,9 @@ pub trait Backend: Send + Sync + Debug {
 
     /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
+
+    /// Where a server is reached, as records keep it. Asks what identifies the cluster, where there is one.
+    async fn location(&self, server: &str) -> Result<Location, BackendError>;
 
     /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits, for as long as the
     /// process lives: records name it, and never hold it.

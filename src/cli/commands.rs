@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Control, Driven, Engine, EngineError, TakenBack, Tidied},
+    engine::{Control, Driven, Engine, EngineError, Remaining, TakenBack, Tidied},
     maintenance::{
         decide::Finish,
         ids::{LockKey, MaintenanceId},
-        lock::AuditEvent,
+        location::BackendKind,
+        lock::{AuditEvent, Refusal},
         queue::shown_time,
+        restore,
+        spec::Kind,
         state::{Ending, Maintenance, Phase},
     },
     settings::{self, Environment, SettingsError},
@@ -27,7 +30,7 @@ pub(super) enum CommandError {
     #[error("{0}")]
     Settings(#[from] SettingsError),
     #[error("{0}")]
-    Engine(#[from] EngineError),
+    Engine(EngineError),
     #[error("{0}")]
     Store(#[from] StoreError),
     #[error("{text:?} is no maintenance: it {problem}")]
@@ -40,8 +43,32 @@ pub(super) enum CommandError {
         "{id} could not be given back: {cause}\nThe server stays held; run the command again when the cause is gone"
     )]
     Stuck { id: MaintenanceId, cause: String },
+    #[error("{id} is over, but {server} was not restored: {cause}. {observed} Power and boot were left as they are")]
+    NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
+    #[error("{0}. Nothing was done. {1}")]
+    Elsewhere(Refusal, &'static str),
     #[error("{0}")]
     Other(String),
+}
+
+impl From<EngineError> for CommandError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Refused(refusal) => match &refusal {
+                Refusal::Elsewhere { recorded, .. } => {
+                    let advice = match recorded.backend {
+                        BackendKind::MetalOperator => {
+                            "Run it with --metal-operator, and METAL_KUBECONFIG or METAL_KUBE_CONTEXT of that cluster"
+                        }
+                        BackendKind::Redfish => "Run it with --inventory and without --metal-operator",
+                    };
+                    Self::Elsewhere(refusal, advice)
+                }
+                _ => Self::Engine(EngineError::Refused(refusal)),
+            },
+            error => Self::Engine(error),
+        }
+    }
 }
 
 /// How many lines of history `show` prints.
@@ -100,9 +127,9 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let ending = Ending::CompletedBy(engine.runner().to_string());
             let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
             match released {
-                Ok(Some(driven)) => ended(&driven, json),
+                Ok(Some(driven)) => ended(engine, &driven, json).await,
                 Ok(None) => Err(CommandError::Other(format!("{id} ended meanwhile"))),
-                Err(EngineError::Refused(crate::maintenance::lock::Refusal::InUse { by, .. })) => {
+                Err(EngineError::Refused(Refusal::InUse { by, .. })) => {
                     Err(CommandError::Attended { id, by: by.to_string(), generation: record.generation })
                 }
                 Err(error) => Err(error.into()),
@@ -119,14 +146,10 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 return Ok(accepted(&record, request.as_ref(), json));
             }
             let driven = engine.force_release(&id, generation, &reason, &control).await?;
-            ended(&driven, json)
+            ended(engine, &driven, json).await
         }
         Command::Tidy { server } => match tidy(engine, server.as_deref(), &stop).await {
-            Some(Tidied { left: 0, taken_back }) if json => Ok(pretty(&json!({ "taken_back": taken_back }))),
-            Some(Tidied { left: 0, taken_back: 0 }) => Ok("Nothing is left that nobody drives.\n".to_owned()),
-            Some(Tidied { left: 0, taken_back }) => {
-                Ok(format!("{taken_back} taken back that nobody drove any more.\n"))
-            }
+            Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
             Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
             None => Err(CommandError::Other(
                 "the cluster was not looked through: tidy needs --metal-operator, and a cluster that answers"
@@ -156,6 +179,29 @@ fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandErr
     Ok(Control { stop, timeout, release_timeout: timeout })
 }
 
+/// What to say of orphaned requests, and of those that are none yet.
+fn told(tidied: &Tidied, json: bool) -> String {
+    if json {
+        let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
+        let waiting: Vec<Value> = tidied.waiting.iter().map(shown).collect();
+        return pretty(&json!({ "taken_back": tidied.taken_back, "waiting": waiting }));
+    }
+    let mut text = match tidied.taken_back {
+        0 if tidied.waiting.is_empty() => "No orphaned requests.\n".to_owned(),
+        0 => String::new(),
+        n => format!("Orphaned requests deleted: {n}.\n"),
+    };
+    for one in &tidied.waiting {
+        text.push_str(&format!("Kept: {} of {} on {}: {}.\n", one.name, one.id, one.server, one.why));
+    }
+    if tidied.waiting.iter().any(|one| one.until.is_some()) {
+        text.push_str(
+            "A kept request is deleted once its lease and its queue position have ended: run tidy again then.\n",
+        );
+    }
+    text
+}
+
 /// What to say of a server that was accepted as it is, and of what its own maintenance system was asked.
 fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> String {
     let (id, server) = (&record.id, record.server());
@@ -179,9 +225,20 @@ fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> St
     text
 }
 
-fn ended(driven: &Driven, json: bool) -> Result<String, CommandError> {
+async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, CommandError> {
     let record = &driven.record;
     match &driven.finish {
+        Finish::Over if record.prior.is_some() && record.spec.kind != Kind::Operation && !restore::verifies(record) => {
+            let lost = record.native.as_ref().and_then(|native| native.lost.clone());
+            let cause = lost.unwrap_or_else(|| "the external maintenance system had not granted it".to_owned());
+            let observed = engine.observed(record).await.to_string();
+            Err(CommandError::NotRestored {
+                id: record.id.clone(),
+                server: record.server().to_owned(),
+                cause,
+                observed,
+            })
+        }
         Finish::Over | Finish::Withdrawn | Finish::Reached => {
             let before = record.prior.as_ref().map(|prior| prior.power.to_string());
             if json {
@@ -192,6 +249,9 @@ fn ended(driven: &Driven, json: bool) -> Result<String, CommandError> {
             Ok(match (&driven.finish, before) {
                 (Finish::Withdrawn, _) => {
                     format!("{} left the queue; it had not touched {}\n", record.id, record.server())
+                }
+                (_, Some(_)) if record.spec.kind == Kind::Operation => {
+                    format!("{} is over; an operation restores nothing on {}\n", record.id, record.server())
                 }
                 (_, Some(power)) => format!("{} is over; {} is as it was ({power})\n", record.id, record.server()),
                 (_, None) => format!("{} is over; {} had not been touched\n", record.id, record.server()),
@@ -225,6 +285,7 @@ async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String,
         ("maintenance", record.id.to_string()),
         ("server", format!("{} ({})", record.server(), record.lock_key)),
         ("state", state(record)),
+        ("where", record.location.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)),
         ("by", format!("{}, owner {}", record.requester, record.owner)),
         ("asked for", record.spec.summary()),
         ("requested", shown_time(record.requested_at)),
@@ -283,7 +344,7 @@ fn described(record: &Maintenance) -> Value {
     };
     json!({
         "id": record.id, "uid": record.uid, "server": record.server(), "lock_key": record.lock_key,
-        "owner": record.owner, "state": record.phase.name(), "detail": state(record), "step": progress,
+        "location": record.location, "owner": record.owner, "state": record.phase.name(), "detail": state(record), "step": progress,
         "generation": record.generation, "requester": record.requester, "reason": record.spec.reason,
         "ticket": record.spec.ticket, "priority": record.spec.priority, "times": times,
         "previous_power_state": record.prior.as_ref().map(|prior| prior.power.to_string()),

@@ -322,6 +322,11 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         let Some(Found::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
+        if let Err(error) = self.engine.reaches(&overdue).await {
+            tracing::warn!(%error, "{} is overdue and cannot be released from here", overdue.id);
+            self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
+            return Ok(());
+        }
         self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
         let fence = match self.engine.attach(&overdue).await {
             Ok(fence) => fence,

@@ -9,6 +9,7 @@ use crate::{
         change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
         ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
+        location::Location,
         lock::Request,
         native::System,
         spec::{Spec, WaitFor},
@@ -42,10 +43,14 @@ impl Engine {
             system = self.system(&wish.spec) => system?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
+        let location = tokio::select! {
+            location = self.backend().location(&wish.spec.server) => location?,
+            () = control.stop.cancelled() => return Err(EngineError::Stopped),
+        };
         self.lease.keep().await?;
         self.settle_dead(&key, &wish.id, control).await?;
         loop {
-            let (uid, attached) = self.enqueue(&key, wish, system.as_ref()).await?;
+            let (uid, attached) = self.enqueue(&key, wish, &location, system.as_ref()).await?;
             let Some(fence) = attached else {
                 return self.unattended(&key, &uid).await;
             };
@@ -72,6 +77,7 @@ impl Engine {
         &self,
         key: &LockKey,
         wish: &Wish,
+        location: &Location,
         system: Option<&System>,
     ) -> Result<(Uid, Option<Fence>), EngineError> {
         let request = Request {
@@ -79,6 +85,7 @@ impl Engine {
             id: wish.id.clone(),
             owner: self.owner().to_owned(),
             spec: wish.spec.clone(),
+            location: Some(location.clone()),
             native: system.cloned(),
             runner: self.runner().clone(),
             keeps_place: wish.wait_for == WaitFor::Enqueued,
@@ -106,6 +113,7 @@ impl Engine {
     pub async fn resume(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<Driven>, EngineError> {
         let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+        self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
         let fence = self.attach(&record).await?;
@@ -124,6 +132,7 @@ impl Engine {
         control: &Control,
     ) -> Result<Option<Driven>, EngineError> {
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+        self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
         let fence = self.attach(&record).await?;
@@ -140,6 +149,7 @@ impl Engine {
         reason: &str,
         control: &Control,
     ) -> Result<Driven, EngineError> {
+        self.reach(&self.active(id).await?, control).await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
         let (record, fence) = self.seize(id, seen, Some(&ending), control).await?;
         let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence);

@@ -15,7 +15,7 @@ use crate::{
     store::Found,
 };
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, location::unreached};
 
 /// A record as it stands, with its place where it has one.
 #[derive(Clone, Debug)]
@@ -114,6 +114,9 @@ impl Engine {
 
     /// A record and its machine. The machine is asked only while the record holds it.
     pub async fn seen(&self, server: &str, held: Held) -> Seen {
+        if let Err(error) = self.reaches(&held.record).await {
+            return Seen { held, machine: Err(unreached(error)), taken_away: None, node_lost: None };
+        }
         let machine = match self.parts.backend.machine(server) {
             Ok(plain) => match self.machine_of(&held.record) {
                 Ok(machine) => machine.observe().await,

@@ -6,6 +6,7 @@ mod drive;
 mod entry;
 mod error;
 mod lease;
+mod location;
 mod look;
 mod native;
 mod node;
@@ -38,8 +39,9 @@ pub use consent::{ApprovalWish, ClaimWish};
 pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
+pub use location::Observed;
 pub use look::{Held, Seen};
-pub use orphans::{TakenBack, Tidied};
+pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
 
 use lease::LeaseKeeper;

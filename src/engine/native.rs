@@ -50,6 +50,7 @@ pub fn wish_of(record: &Maintenance, store: &str) -> NativeWish {
         memory: native.map(|native| native.memory.clone()).unwrap_or_default(),
         enters: native.is_some_and(|native| native.system.enters),
         entered: native.is_some_and(|native| native.entered),
+        namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
         ..wish_for(&record.spec, &record.owner, store)
     }
 }
@@ -72,6 +73,7 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
         asked: false,
         entered: false,
         enters: spec.kind == Kind::Maintenance,
+        namespace: None,
         memory: std::collections::BTreeMap::new(),
     }
 }

@@ -2,13 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use crate::{
     backend::{BackendError, NativeMaintenance, NativeRequest},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
-        ids::Uid,
+        ids::{MaintenanceId, Uid},
+        lock::place_kept_until,
         native::{Asks, NativeWish, Order, Standing},
+        queue::shown_time,
         state::{Maintenance, Phase},
     },
     store::Found,
@@ -40,12 +44,29 @@ pub enum TakenBack {
 }
 
 /// What became of requests whose maintenance is no more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tidied {
     /// So many were taken back.
     pub taken_back: usize,
     /// So many could not be.
     pub left: usize,
+    /// Requests of waiters that are not known to be gone for good.
+    pub waiting: Vec<Remaining>,
+}
+
+/// A request that stays for now, because its waiter may come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// The maintenance.
+    pub id: MaintenanceId,
+    /// The server.
+    pub server: String,
+    /// What the request is and what it is called.
+    pub name: String,
+    /// When this answer may change, on the store's clock; `None`: not by itself.
+    pub until: Option<Timestamp>,
+    /// What keeps it, for people.
+    pub why: String,
 }
 
 impl Engine {
@@ -59,6 +80,11 @@ impl Engine {
             let why = "this command does not reach the cluster (--metal-operator)".to_owned();
             return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
         };
+        // What is deleted in another cluster is not this record's.
+        if let Err(error @ EngineError::Refused(_)) = self.reaches(record).await {
+            let by_hand = system.by_hand(&wish, native.system.order);
+            return Some(TakenBack::Left { why: error.to_string(), by_hand });
+        }
         let mut trouble = None;
         let gone =
             within(PATIENCE.min(control.timeout), self.until_let_go(system, &wish, native.system.order, &mut trouble));
@@ -189,8 +215,12 @@ impl Engine {
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
             // Letting go of a parked server has a limit of its own, and needs nobody any more once it is over.
             let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
-                Some(Ok(done)) => {
-                    tidied.taken_back += usize::from(done);
+                Some(Ok(true)) => {
+                    tidied.taken_back += 1;
+                    continue;
+                }
+                Some(Ok(false)) => {
+                    tidied.waiting.extend(self.remaining(request).await);
                     continue;
                 }
                 Some(Err(error)) => format!(": {error}"),
@@ -200,6 +230,36 @@ impl Engine {
             tracing::warn!("{}: {} could not be taken back{why}", request.server, request.name);
         }
         Some(tidied)
+    }
+
+    /// What keeps a request of a waiter of this store; `None`: it is of another store, or of a maintenance that has started.
+    async fn remaining(&self, request: &NativeRequest) -> Option<Remaining> {
+        if request.store != self.store().id() {
+            return None;
+        }
+        let Ok(Some(Found::Active(record))) = self.store().find_uid(&Uid(request.uid.clone())).await else {
+            return None;
+        };
+        if record.phase != Phase::Pending {
+            return None;
+        }
+        let view = self.store().view(&record.lock_key).await.ok()?;
+        let alive = record.attachment.as_ref().filter(|attachment| view.leases.alive(attachment, view.now));
+        let (until, why) = if let Some(attachment) = alive {
+            let until = view.leases.until(attachment);
+            let shown = until.map(shown_time).unwrap_or_default();
+            (
+                until,
+                format!("attached to {}, its lease ends at {shown} unless the process renews it", attachment.runner),
+            )
+        } else {
+            let until = place_kept_until(&record, &view.leases, view.now);
+            let shown =
+                until.map_or_else(|| "without a limit".to_owned(), |until| format!("until {}", shown_time(until)));
+            (until, format!("no process, its queue position is reserved {shown}"))
+        };
+        let server = record.server().to_owned();
+        Some(Remaining { id: record.id.clone(), server, name: request.name.clone(), until, why })
     }
 
     /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.

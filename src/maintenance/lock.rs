@@ -12,6 +12,7 @@ use super::{
     approval::Claim,
     extension::Extension,
     ids::{Attachment, Fence, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
+    location::{Elsewhere, Location},
     native::System,
     ownership::Ownership,
     spec::Spec,
@@ -137,6 +138,18 @@ pub enum Refusal {
         /// Whose word was offered.
         asked: String,
     },
+    /// The configuration does not reach the place where the maintenance is in force.
+    #[error("{id} is in force in {recorded}, and this configuration reaches {reached}")]
+    Elsewhere {
+        /// The maintenance.
+        id: MaintenanceId,
+        /// The place that its record names.
+        recorded: Box<Location>,
+        /// The place that the configuration reaches.
+        reached: Box<Location>,
+        /// What tells them apart.
+        why: Elsewhere,
+    },
     /// Not possible in this state.
     #[error("not possible while {0}")]
     WrongPhase(&'static str),
@@ -180,6 +193,8 @@ pub struct Request {
     pub owner: String,
     /// What is asked.
     pub spec: Spec,
+    /// Where the server is reached by whoever asks; `None` where that is not known.
+    pub location: Option<Location>,
     /// The server's own maintenance system, where it has one.
     pub native: Option<System>,
     /// Who asks.
@@ -212,6 +227,20 @@ pub struct ServerLock {
     /// What transitions did; the store appends it to its audit.
     #[serde(skip)]
     pub events: Vec<AuditEvent>,
+}
+
+/// Checks that a configuration reaches the place of a record. Where either is not known, there is nothing to compare.
+///
+/// # Errors
+/// [`Refusal::Elsewhere`].
+pub fn reaches(record: &Maintenance, reached: Option<&Location>) -> Result<(), Refusal> {
+    let Some((recorded, reached)) = record.location.as_ref().zip(reached) else { return Ok(()) };
+    recorded.compare(reached).map_err(|why| Refusal::Elsewhere {
+        id: record.id.clone(),
+        recorded: Box::new(recorded.clone()),
+        reached: Box::new(reached.clone()),
+        why,
+    })
 }
 
 impl ServerLock {

@@ -12,6 +12,7 @@ pub mod extension;
 pub mod hindrance;
 pub mod ids;
 pub mod invariants;
+pub mod location;
 pub mod lock;
 pub mod machine;
 pub mod native;

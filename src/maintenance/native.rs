@@ -12,8 +12,10 @@ use super::{
     change::Change,
     decide::{Decision, Finish, Situation},
     hindrance::{Hindrance, hindrances},
+    ids::Uid,
     power::{Limits, Need, Verdict, after, pursue},
     prepare::Facts,
+    queue,
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
 };
@@ -96,6 +98,8 @@ pub struct NativeWish {
     pub entered: bool,
     /// See [`System::enters`].
     pub enters: bool,
+    /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
+    pub namespace: Option<String>,
     /// See [`Native::memory`].
     pub memory: BTreeMap<String, String>,
 }
@@ -152,6 +156,8 @@ pub struct NativeView {
     pub boot: Option<BootReadiness>,
     /// See [`Native::memory`]: what is to be remembered from before the server is entered.
     pub memory: BTreeMap<String, String>,
+    /// The maintenance of ours, by its UID, whose request has the server, where the end of that is all that ours waits for.
+    pub behind: Option<Uid>,
 }
 
 /// What a waiter has to do about the server's own system before its turn counts; `None`: nothing.
@@ -182,11 +188,19 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, native: &Native) -> 
     if native.granted != granted || native.said != said {
         return Some(Decision::Change(Change::Native { granted, said, memory: view.memory.clone() }));
     }
-    let reason = format!("waiting for {}", said?);
+    let said = said?;
+    // The external system grants nothing while the overdue hold has its request there: it has to be released first.
+    let overdue =
+        queue::reclaimable(at.lock, at.leases, at.now).filter(|holder| view.behind.as_ref() == Some(&holder.uid));
+    if let Some(holder) = overdue.filter(|_| !own && !at.intent.timed_out) {
+        return Some(Decision::Change(Change::Reclaim(holder.uid.clone())));
+    }
+    let reason = format!("waiting for {said}");
     Some(if at.intent.timed_out {
         Decision::Finished(Finish::TimedOut(reason))
     } else {
-        Decision::Wait { reason, poll: true, wake: None }
+        let wake = at.lock.holder().and_then(Maintenance::expires_at).filter(|expires| *expires > at.now);
+        Decision::Wait { reason, poll: true, wake }
     })
 }
 

@@ -294,6 +294,14 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
     }
 }
 
+/// The holder, if it is overdue and no living process acts for it: the next waiter may release it.
+#[must_use]
+pub fn reclaimable<'a>(lock: &'a ServerLock, leases: &Leases, now: Timestamp) -> Option<&'a Maintenance> {
+    let holder = lock.holder().filter(|holder| holder.is_overdue(now))?;
+    let attended = holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
+    (!attended && lock.other_actor(&holder.uid, leases, now).is_none()).then_some(holder)
+}
+
 /// Whether it is this record's turn.
 #[must_use]
 pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
@@ -316,15 +324,8 @@ pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, agi
         };
     }
     let hindrances = hindrances(lock, record, now);
-    if let Some(holder) = lock.holder() {
-        let attended = holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-        if hindrances.is_empty()
-            && holder.is_overdue(now)
-            && !attended
-            && lock.other_actor(&holder.uid, leases, now).is_none()
-        {
-            return Turn::ReclaimOverdue(holder.uid.clone());
-        }
+    if let Some(holder) = reclaimable(lock, leases, now).filter(|_| hindrances.is_empty()) {
+        return Turn::ReclaimOverdue(holder.uid.clone());
     }
     let own;
     let shared = queue.0.get_or_init(|| Order::new(lock, leases, aging, now));

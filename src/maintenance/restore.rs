@@ -54,6 +54,13 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
     }
 }
 
+/// Whether the end of this record means that its prior state was put back and seen: the last step on the machine is
+/// [`Step::Verify`], and no record ends before its steps are done.
+#[must_use]
+pub fn verifies(record: &Maintenance) -> bool {
+    steps_on_the_machine(record).contains(&Step::Verify)
+}
+
 /// What the step under way needs next.
 #[must_use]
 pub fn judge(

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
+    location::Location,
     machine::{BootOverride, MediaSlot, PowerState},
     native::Native,
     node::NodeRecord,
@@ -189,6 +190,9 @@ pub struct Maintenance {
     pub owner: String,
     /// What was asked.
     pub spec: Spec,
+    /// Where the server is reached and its external request lies; `None` in records of versions that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Location>,
     /// What is known of our request to the server's own maintenance system, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<Native>,

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     approval::{Consent, consent},
     ids::{Attachment, Fence, Generation, Runner, Token, Uid},
-    lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until},
+    lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until, reaches},
     native::{Native, Order},
     node::NodeRecord,
     restore,
@@ -70,6 +70,7 @@ impl ServerLock {
                     asked: request.spec.summary(),
                 });
             }
+            reaches(existing, request.location.as_ref())?;
             self.refuse_if_in_use(&existing.uid, leases, now)?;
             let uid = existing.uid.clone();
             let record = self.get_mut(&uid)?;
@@ -84,6 +85,7 @@ impl ServerLock {
             if !held {
                 return Err(Refusal::ParentNotHolding);
             }
+            self.get(parent).map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
         } else if request.spec.kind != Kind::Maintenance {
             let ours =
                 self.holder().filter(|holder| holder.owner == request.owner && holder.spec.kind == Kind::Maintenance);
@@ -98,6 +100,7 @@ impl ServerLock {
             lock_key: self.key.clone(),
             owner: request.owner,
             digest,
+            location: request.location,
             native: request.native.map(Native::new),
             spec: request.spec,
             ticket_number: self.last_ticket,

@@ -5,13 +5,17 @@ use tf_provider::{AttributePath, Diagnostic};
 use crate::{
     backend::BackendError,
     engine::EngineError,
-    maintenance::{lock::Refusal, queue::shown_time, state::Maintenance},
+    maintenance::{location::Elsewhere, lock::Refusal, queue::shown_time, state::Maintenance},
     plugin::diagnostic,
     store::StoreError,
 };
 
 /// Nothing was done, and nothing is known about the server.
 const NOTHING_DONE: &str = "Nothing was done to the server.";
+
+/// What to do where the configuration reaches another place than the record's.
+const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. Configure the provider for the backend and \
+                         cluster of the maintenance; its namespace is taken from the record.";
 
 /// The diagnostic of a failed operation on a server.
 pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
@@ -83,6 +87,9 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
 
 /// The summary of a warning about a machine of which nothing could be learned now.
 pub(super) fn silent(error: &BackendError) -> &'static str {
+    if matches!(error, BackendError::Elsewhere { .. }) {
+        return "A maintenance is not reached by this configuration";
+    }
     if matches!(error, BackendError::ClusterAway { .. }) { "The cluster did not answer" } else { "BMC did not answer" }
 }
 
@@ -119,6 +126,9 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             (format!("Something that {server} needs is missing"), "", AttributePath::root())
         }
         BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
+        BackendError::Elsewhere { .. } => {
+            (format!("{server} is not reached by this configuration"), ELSEWHERE, AttributePath::root())
+        }
         BackendError::Invalid { attribute, .. } => {
             let mut steps = attribute.unwrap_or_default().split('.').filter(|step| !step.is_empty());
             let path = steps.next().map_or_else(AttributePath::root, AttributePath::new);
@@ -162,6 +172,17 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             ),
             AttributePath::new("name"),
         ),
+        Refusal::Elsewhere { id, recorded, reached, why } => {
+            let unproven = match why {
+                Elsewhere::Unproven => {
+                    " Whether both are one cluster cannot be told: a role has to allow \"get\" on the namespace kube-system."
+                }
+                Elsewhere::Backend | Elsewhere::Cluster => "",
+            };
+            let detail =
+                format!("{id} is in force in {recorded}. This configuration reaches {reached}.{unproven} {ELSEWHERE}");
+            (format!("{server} is not reached by this configuration"), detail, AttributePath::root())
+        }
         Refusal::HeldByOurselves { holder } => (
             format!("{server} is held by {holder}"),
             format!(

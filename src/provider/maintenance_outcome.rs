@@ -10,6 +10,7 @@ use crate::{
         decide::Finish,
         ids::Uid,
         queue::shown_time,
+        restore,
         spec::{CompleteWhen, Spec},
         state::{Ending, Maintenance, Phase},
         window::OnClose,
@@ -146,6 +147,7 @@ fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(Stri
 
 fn as_it_was(record: &Maintenance) -> String {
     match &record.prior {
+        Some(_) if !restore::verifies(record) => ", and was not restored".to_owned(),
         Some(prior) => {
             let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
             format!(" as it was ({}{boot})", prior.power)
@@ -315,16 +317,17 @@ fn ended(record: &Maintenance) -> String {
 }
 
 /// What a drive that gives back means for a destroy.
-pub(super) fn released(diags: &mut Diagnostics, server: &str, driven: &Driven) -> Option<()> {
+pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &str, driven: &Driven) -> Option<()> {
     let record = &driven.record;
     let (summary, detail) = match &driven.finish {
         Finish::Over | Finish::Withdrawn | Finish::Reached => {
             if let Some(why) = record.native.as_ref().and_then(|native| native.lost.as_ref()) {
+                let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
                     "A server was taken away by its own maintenance system",
                     format!(
                         "{server}: {why}. Our request there is gone too; power and boot were left as they are, because the server is \
-                         not ours to change."
+                         not ours to change. {observed}"
                     ),
                     AttributePath::root(),
                 ));

@@ -230,7 +230,7 @@ impl Resource for ServerMaintenance {
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match engine.release(&uid, &server, Ending::Completed, &control).await {
-            Ok(Some(driven)) => released(diags, &server, &driven),
+            Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
                 let mut problem = of_engine(&server, &error);

@@ -47,6 +47,7 @@ pub fn spec() -> Spec {
 /// A request of process `n`; each has its own incarnation.
 pub fn request(name: &str, n: u32) -> Request {
     Request {
+        location: None,
         native: None,
         uid: Uid(uuid::Uuid::now_v7().to_string()),
         id: id(name),

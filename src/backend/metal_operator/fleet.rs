@@ -58,6 +58,7 @@ pub(super) struct Fleet {
     pub(super) boots: Mirror,
     maintenances: OnceCell<Mirror>,
     found: OnceCell<Found>,
+    uid: OnceCell<Option<String>>,
 }
 
 impl fmt::Debug for Fleet {
@@ -79,6 +80,7 @@ impl Fleet {
             boots: mirror("ServerBootConfiguration"),
             maintenances: OnceCell::new(),
             found: OnceCell::new(),
+            uid: OnceCell::new(),
             nodes: nodes.unwrap_or_else(|| cluster.clone()),
             cluster,
             namespace,
@@ -98,6 +100,23 @@ impl Fleet {
                 }
             })
             .await
+    }
+
+    /// The UID of the cluster's namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be
+    /// read. Asked once; again after a failure.
+    pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
+        let ask = || async {
+            let kind = resource("", "Namespace");
+            match self.now(&kind, None, "kube-system").await {
+                Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
+                Err(BackendError::Denied { message }) => {
+                    tracing::debug!("the cluster is told by its Servers only: {message}");
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.uid.get_or_try_init(ask).await.cloned()
     }
 
     /// All `ServerMaintenance` of the group that is used; `None` where there is none.

@@ -35,6 +35,7 @@ use secrecy::SecretString;
 use crate::{
     clock::{Clock, within},
     kubernetes::Cluster,
+    maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
 use super::{Backend, BackendError, Machine, NativeOwnership, redfish::Trust};
@@ -93,6 +94,14 @@ impl Backend for MetalOperatorBackend {
             })
         });
         Ok(Arc::clone(machine) as Arc<dyn Machine>)
+    }
+
+    async fn location(&self, server: &str) -> Result<Location, BackendError> {
+        let uid = self.fleet.uid().await?;
+        let server_uid = self.fleet.server(server, false).await?.and_then(|server| server.metadata.uid.clone());
+        let cluster = ClusterIdentity { uid, server_uid, address: self.fleet.cluster.address() };
+        let namespace = Some(self.fleet.namespace.clone());
+        Ok(Location { backend: BackendKind::MetalOperator, cluster: Some(cluster), namespace })
     }
 
     fn keep(&self, sha256: String, content: SecretString) {

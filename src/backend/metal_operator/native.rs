@@ -99,7 +99,8 @@ impl NativeMaintenance for OperatorMachine {
     fn by_hand(&self, wish: &NativeWish, order: Order) -> String {
         match order {
             Order::Theirs => {
-                let (space, name) = (&self.fleet.namespace, self.request(wish).name());
+                let request = self.request(wish);
+                let (space, name) = (request.namespace(), request.name());
                 format!("kubectl delete servermaintenance -n {space} {name}")
             }
             Order::Ours => format!("kubectl annotate server {} --overwrite {OPERATION}=unpark", self.name),

@@ -52,7 +52,7 @@ pub(super) const OUR_OLD_BOOT: &str = "terraform-provider-metal/boot-before";
 pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     ApiResource {
         group: group.to_owned(),
-        version: VERSION.to_owned(),
+        version: if group.is_empty() { "v1".to_owned() } else { VERSION.to_owned() },
         api_version: if group.is_empty() { "v1".to_owned() } else { format!("{group}/{VERSION}") },
         kind: kind.to_owned(),
         plural: format!("{}s", kind.to_lowercase()),

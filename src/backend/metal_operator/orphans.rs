@@ -77,6 +77,7 @@ pub(super) fn wish_of(request: &NativeRequest) -> NativeWish {
         asked: true,
         entered: true,
         enters: true,
+        namespace: None,
         memory: BTreeMap::new(),
     }
 }

@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::{
     backend::BackendError,
-    maintenance::native::{Asks, NativeView, NativeWish, Standing},
+    maintenance::{
+        ids::Uid,
+        native::{Asks, NativeView, NativeWish, Standing},
+    },
 };
 
 use super::{
@@ -48,10 +51,27 @@ impl Parking<'_> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
             let standing = if self.wish.asked { Standing::Lost(why) } else { Standing::Refused(why) };
-            return Ok(NativeView { standing, boot: None, memory: BTreeMap::new() });
+            return Ok(NativeView { standing, boot: None, memory: BTreeMap::new(), behind: None });
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
-        Ok(NativeView { standing, boot: None, memory: memory(&server) })
+        let behind = match &standing {
+            Standing::Waiting(_) => self.behind(&server).await?,
+            _ => None,
+        };
+        Ok(NativeView { standing, boot: None, memory: memory(&server), behind })
+    }
+
+    /// The maintenance of the same store for which the server is parked, unless ours could not start after it.
+    async fn behind(&self, server: &DynamicObject) -> Result<Option<Uid>, BackendError> {
+        if !is_parked(server) || annotation(server, OUR_STORE) != Some(&self.wish.store) {
+            return Ok(None);
+        }
+        if let Some(claim) = reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody)
+            && let Approval::Missing(_) = claims::approval(self.fleet, self.fleet.found().await?, &claim).await?
+        {
+            return Ok(None);
+        }
+        Ok(annotation(server, OUR_UID).filter(|uid| *uid != self.wish.uid).map(|uid| Uid(uid.to_owned())))
     }
 
     async fn standing(&self, server: &DynamicObject) -> Result<Standing, BackendError> {

@@ -11,7 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     backend::BackendError,
-    maintenance::native::{Asks, BootReadiness, NativeView, NativeWish, Standing},
+    maintenance::{
+        ids::Uid,
+        native::{Asks, BootReadiness, NativeView, NativeWish, Standing},
+    },
 };
 
 use super::{
@@ -49,8 +52,13 @@ impl Request<'_> {
         format!("{}-{mark}", server.trim_end_matches(['-', '.']))
     }
 
+    /// Where it lies: in the namespace that the record keeps, whatever the configuration says now.
+    pub(super) fn namespace(&self) -> &str {
+        self.wish.namespace.as_deref().unwrap_or(&self.fleet.namespace)
+    }
+
     pub(super) fn full_name(&self) -> String {
-        format!("{}/{}", self.fleet.namespace, self.name())
+        format!("{}/{}", self.namespace(), self.name())
     }
 
     async fn seen(&self, fresh: bool) -> Result<Seen, BackendError> {
@@ -60,7 +68,7 @@ impl Request<'_> {
 
     pub(super) async fn object(&self, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
         let Some((mirror, kind)) = self.fleet.maintenances().await? else { return Ok(None) };
-        self.fleet.get(mirror, &kind, Some(&self.fleet.namespace), &self.name(), fresh).await
+        self.fleet.get(mirror, &kind, Some(self.namespace()), &self.name(), fresh).await
     }
 
     /// Whether an object was made for this maintenance, perhaps for an earlier incarnation of it.
@@ -86,7 +94,27 @@ impl Request<'_> {
             None => None,
         };
         let standing = self.standing(found, &seen, boot.as_ref()).await?;
-        Ok(NativeView { standing, boot, memory: BTreeMap::new() })
+        let behind = match &standing {
+            Standing::Waiting(_) => self.behind(found, &seen).await?,
+            _ => None,
+        };
+        Ok(NativeView { standing, boot, memory: BTreeMap::new(), behind })
+    }
+
+    /// The maintenance of the same store that has the server, unless ours could not start after it.
+    async fn behind(&self, found: &Found, seen: &Seen) -> Result<Option<Uid>, BackendError> {
+        let (Some(object), Some(server)) = (&seen.object, &seen.server) else { return Ok(None) };
+        let holder = reference(server, "/spec/serverMaintenanceRef").filter(|holder| *holder != full_name(object));
+        let Some(holder) = holder else { return Ok(None) };
+        if let Some(claim) = reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody)
+            && let Approval::Missing(_) = claims::approval(self.fleet, found, &claim).await?
+        {
+            return Ok(None);
+        }
+        let all = self.fleet.maintenances_of(self.server).await?;
+        let ours =
+            all.iter().find(|one| full_name(one) == holder && annotation(one, OUR_STORE) == Some(&self.wish.store));
+        Ok(ours.and_then(|one| annotation(one, OUR_UID)).map(|uid| Uid(uid.to_owned())))
     }
 
     async fn standing(
@@ -250,7 +278,7 @@ impl Request<'_> {
                 what: "there is no ServerMaintenance".to_owned(),
             });
         };
-        self.fleet.apply(&kind, &self.fleet.namespace, &self.name(), &wanted).await
+        self.fleet.apply(&kind, self.namespace(), &self.name(), &wanted).await
     }
 
     /// All that we say of the object: server-side apply takes away what is not said again.
@@ -287,7 +315,7 @@ impl Request<'_> {
         Ok(json!({
             "apiVersion": kind.api_version, "kind": kind.kind,
             "metadata": {
-                "name": self.name(), "namespace": self.fleet.namespace,
+                "name": self.name(), "namespace": self.namespace(),
                 "labels": { "app.kubernetes.io/managed-by": MANAGER },
                 "annotations": annotations,
             },

@@ -22,7 +22,10 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::clock::{Clock, within};
+use crate::{
+    clock::{Clock, within},
+    maintenance::location::Location,
+};
 
 use super::{Backend, BackendError, Machine};
 
@@ -100,6 +103,10 @@ impl Backend for RedfishBackend {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let known = if names.is_empty() { "none".to_owned() } else { format!("{}{more}", names.join(", ")) };
         Err(BackendError::UnknownServer { server: server.to_owned(), known })
+    }
+
+    async fn location(&self, _server: &str) -> Result<Location, BackendError> {
+        Ok(Location::redfish())
     }
 
     async fn close(&self) {

@@ -42,7 +42,7 @@ impl NativeMaintenance for Operated {
             Some(uid) if *uid == wish.uid => Standing::Waiting("the owner".into()),
             _ => Standing::Absent,
         };
-        Ok(NativeView { standing, boot: None, memory: std::collections::BTreeMap::new() })
+        Ok(NativeView { standing, boot: None, memory: std::collections::BTreeMap::new(), behind: None })
     }
     async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();
@@ -131,6 +131,9 @@ impl Backend for Operated {
     }
     fn machine(&self, _server: &str) -> Result<Arc<dyn Machine>, BackendError> {
         Ok(Arc::new(self.clone()))
+    }
+    async fn location(&self, _server: &str) -> Result<Location, BackendError> {
+        Ok(Location::redfish())
     }
     async fn close(&self) {}
 }

@@ -27,6 +27,7 @@ use crate::{
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, RunnerId},
+        location::Location,
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
         spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec, WaitFor},
         state::{Ending, Phase},
@@ -278,6 +279,9 @@ impl Backend for OneMachine {
     }
     fn machine(&self, _server: &str) -> Result<Arc<dyn Machine>, BackendError> {
         Ok(Arc::clone(&self.0) as _)
+    }
+    async fn location(&self, _server: &str) -> Result<Location, BackendError> {
+        Ok(Location::redfish())
     }
     async fn close(&self) {}
 }

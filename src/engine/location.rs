@@ -1,0 +1,116 @@
+//! The place of a record: reached before anything is touched, or refused; and what is seen there afterwards.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    backend::{BackendError, Machine},
+    maintenance::{
+        lock::reaches,
+        machine::PowerState,
+        state::{Maintenance, Phase},
+    },
+};
+
+use super::{Control, Engine, EngineError};
+
+/// The pause between two tries to learn where a backend is.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a server was seen to be once its maintenance had ended without a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Its power, or why that was not read.
+    pub power: Result<PowerState, String>,
+    /// Its power before the maintenance, where that was recorded.
+    pub before: Option<PowerState>,
+    /// Its state in the system that it belongs to, where it has one and that was read.
+    pub state: Option<String>,
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.power {
+            Ok(power) => write!(f, "Power is {power} now")?,
+            Err(why) => write!(f, "Power could not be read ({why})")?,
+        }
+        if let Some(before) = self.before {
+            write!(f, ", and was {before} before the maintenance")?;
+        }
+        if let Some(state) = &self.state {
+            write!(f, "; the Server is {state}")?;
+        }
+        write!(f, ".")
+    }
+}
+
+impl Engine {
+    /// Checks once that this process reaches the place that a record names.
+    ///
+    /// # Errors
+    /// [`crate::maintenance::lock::Refusal::Elsewhere`] where it does not; the backend's error where that cannot be told.
+    pub async fn reaches(&self, record: &Maintenance) -> Result<(), EngineError> {
+        if record.location.is_none() {
+            return Ok(());
+        }
+        let reached = self.parts.backend.location(record.server()).await?;
+        Ok(reaches(record, Some(&reached))?)
+    }
+
+    /// The same before a record is acted on: a backend that does not answer is waited for within the time limit. What has
+    /// touched nothing can be ended from everywhere.
+    pub(super) async fn reach(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
+        let asked = record.native.as_ref().is_some_and(|native| native.asked);
+        if record.phase == Phase::Pending && !asked {
+            return Ok(());
+        }
+        let deadline = self.parts.clock.monotonic() + control.timeout;
+        let mut said = false;
+        loop {
+            let error = match self.reaches(record).await {
+                Err(EngineError::Machine(error)) if error.is_transient() => error,
+                result => return result,
+            };
+            if self.parts.clock.monotonic() >= deadline || control.stop.is_cancelled() {
+                return Err(error.into());
+            }
+            if !said {
+                tracing::info!("{} on {}: {error}; trying again", record.id, record.server());
+                said = true;
+            }
+            tokio::select! {
+                () = self.parts.clock.sleep(PAUSE) => {}
+                () = control.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// The machine of a record as it is for everybody, if this process reaches it.
+    async fn reached(&self, record: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
+        self.reaches(record).await?;
+        self.machine(record.server())
+    }
+
+    /// Looks at the server of a maintenance that ended without a restore.
+    pub async fn observed(&self, record: &Maintenance) -> Observed {
+        let power = match self.reached(record).await {
+            Ok(machine) => machine.observe().await.map(|view| view.power).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let state = match self.ownership().filter(|_| power.is_ok()) {
+            Some(there) => there.state(record.server(), true).await.ok().map(|seen| match seen.claim {
+                Some(claim) => format!("{} (claimed by {claim})", seen.state),
+                None => seen.state,
+            }),
+            None => None,
+        };
+        Observed { power, before: record.prior.as_ref().map(|prior| prior.power), state }
+    }
+}
+
+/// The error of a machine that is not reached, for a reader.
+pub(super) fn unreached(error: EngineError) -> BackendError {
+    match error {
+        EngineError::Machine(error) => error,
+        error => BackendError::Elsewhere { message: error.to_string() },
+    }
+}

@@ -1,0 +1,285 @@
+//! Where a hold is in force comes from its record: who ends it with another namespace, another cluster or another backend in
+//! the configuration finds the very objects of the hold, or is refused before anything is touched.
+
+use bmc_simulator::{BootSource, PowerState};
+use serde_json::{Value, json};
+
+use super::{
+    HELD,
+    approvals::claimed,
+    cluster, configure, configure_as, maintenance,
+    strangers::{holder, ours, withdraw},
+};
+use crate::{
+    servers::ironcore::{
+        Options,
+        api::{Key, Kind, Object, text},
+        family::Family,
+        world::World,
+    },
+    support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+/// Configures a provider whose own objects lie in this namespace of the cluster.
+fn configure_in(world: &World, workspace: &Workspace, namespace: &str, body: &str) {
+    let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
+    workspace.configure(&format!(
+        r#"
+provider "metal" {{
+  graceful_shutdown_timeout = "4s"
+  power_timeout             = "4s"
+  metal_operator = {{
+    kubeconfig   = "{}"
+    namespace    = "{namespace}"
+    bmc_insecure = true
+  }}
+}}
+{body}
+"#,
+        kubeconfig.display()
+    ));
+}
+
+async fn namespaces(world: &World, names: &[&str]) {
+    for name in names {
+        world.ensure(Kind::Namespace, json!({"metadata": {"name": name}})).await;
+    }
+}
+
+/// Runs the command line for a cluster, without or with a namespace.
+async fn metal(workspace: &mut Workspace, world: &World, namespace: Option<&str>, arguments: &[&str]) -> Run {
+    let kubeconfig = world.kubernetes.kubeconfig_at(&world.kubernetes.url(), "admin");
+    workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
+    workspace.set("METAL_KUBE_NAMESPACE", namespace.unwrap_or_default());
+    let all: Vec<&str> = ["--metal-operator"].iter().chain(arguments).copied().collect();
+    workspace.metal(&all).await
+}
+
+/// Every request for the server, in whatever namespace.
+async fn requests(world: &World) -> Vec<Object> {
+    let mut all = world.list(world.maintenances()).await;
+    all.retain(|one| text(one, "/spec/serverRef/name") == "node1");
+    all
+}
+
+fn network_boots(world: &World) -> usize {
+    world.simulator.boots("node1").unwrap().iter().filter(|boot| boot.booted_from == BootSource::Pxe).count()
+}
+
+async fn generation(workspace: &Workspace) -> String {
+    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    shown["maintenance"]["generation"].to_string()
+}
+
+/// The server runs for its owner as before, and nothing of ours is left anywhere.
+async fn is_as_it_was(world: &World, boots: usize) {
+    world.until_state("node1", "Reserved").await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    assert_eq!(network_boots(world), boots, "it was handed back switched off and booted from the network");
+    assert!(requests(world).await.is_empty());
+    assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
+}
+
+for_each_host! {
+    async fn a_hold_is_released_where_it_is_whatever_namespace_the_command_was_told(host) {
+        let world = claimed(Family::V0_7).await;
+        namespaces(&world, &["maintenance", "elsewhere"]).await;
+        let mut workspace = Workspace::new(host);
+        configure_in(&world, &workspace, "maintenance", &maintenance("Enforced", "server_power = \"Off\""));
+        let boots = network_boots(&world);
+        for told in [None, Some("elsewhere")] {
+            workspace.apply().await.succeeded();
+            assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+            let said = if told.is_none() {
+                metal(&mut workspace, &world, told, &["complete", "ops/bios"]).await
+            } else {
+                let generation = generation(&workspace).await;
+                let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+                metal(&mut workspace, &world, told, &release).await
+            };
+            said.succeeded().says("ops/bios is over; node1 is as it was (On)");
+            is_as_it_was(&world, boots).await;
+            workspace.destroy().await.succeeded();
+        }
+    }
+}
+
+for_each_host! {
+    async fn a_namespace_that_changes_during_a_hold_leaves_nothing_behind(host) {
+        let world = claimed(Family::V0_7).await;
+        namespaces(&world, &["maintenance", "elsewhere"]).await;
+        let workspace = Workspace::new(host);
+        let body = maintenance("Enforced", "server_power = \"Off\"");
+        configure_in(&world, &workspace, "maintenance", &body);
+        workspace.apply().await.succeeded();
+        let boots = network_boots(&world);
+        configure_in(&world, &workspace, "elsewhere", &body);
+        let plan = workspace.plan().await;
+        plan.is_empty();
+        plan.run.is_silent_about("taken away");
+        // What changes in place is written where the request is.
+        configure_in(&world, &workspace, "elsewhere", &body.replace("\"Off\"", "\"On\""));
+        workspace.apply().await.succeeded();
+        let there: Vec<_> = requests(&world).await.iter().map(Key::of).collect();
+        assert_eq!(there.iter().filter_map(|key| key.namespace.as_deref()).collect::<Vec<_>>(), ["maintenance"]);
+        workspace.destroy().await.succeeded();
+        is_as_it_was(&world, boots).await;
+    }
+}
+
+for_each_host! {
+    async fn another_cluster_than_that_of_the_hold_is_refused_before_anything_is_touched(host) {
+        let (world, other) = (claimed(Family::V0_7).await, claimed(Family::V0_7).await);
+        let mut workspace = Workspace::new(host);
+        let body = maintenance("Enforced", "server_power = \"Off\"");
+        configure(&world, &workspace, &body);
+        workspace.apply().await.succeeded();
+        let boots = network_boots(&world);
+        let before = holder(&world, "node1").await;
+        configure(&other, &workspace, &body);
+        let refused = |run: Run| {
+            run.says("ops/bios").says(&world.kubernetes.url()).says(&other.kubernetes.url());
+        };
+        let plan = workspace.try_plan().await.succeeded();
+        refused(plan);
+        let destroy = workspace.destroy().await.failed();
+        refused(destroy);
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        refused(metal(&mut workspace, &other, None, &["complete", "ops/bios"]).await.failed());
+        let generation = generation(&workspace).await;
+        let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+        refused(metal(&mut workspace, &other, None, &release).await.failed());
+        // Nor by a command that reaches no cluster at all.
+        let said = workspace.metal(&["complete", "ops/bios"]).await.failed();
+        said.says("metal_operator").says(&world.kubernetes.url()).says("--metal-operator");
+        assert_eq!(holder(&world, "node1").await, before);
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        assert!(requests(&other).await.is_empty());
+        assert_eq!(other.simulator.system("node1").unwrap().power, PowerState::On);
+        // A retry of the same wish from there does not continue it either.
+        let retry = workspace.beside();
+        configure(&other, &retry, &body);
+        refused(retry.apply().await.failed());
+        configure(&world, &workspace, &body);
+        workspace.destroy().await.succeeded();
+        is_as_it_was(&world, boots).await;
+    }
+}
+
+for_each_host! {
+    async fn what_was_not_put_back_is_not_said_to_be(host) {
+        let world = claimed(Family::V0_7).await;
+        let mut workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("Enforced", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
+        world.until_state("node1", "Reserved").await;
+        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
+        let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
+        said.is_silent_about("is as it was").says("ops/bios is over, but node1 was not restored");
+        said.says("is gone").says("Power is On now, and was On before").says("the Server is Reserved");
+        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+
+        // The same for who destroys.
+        workspace.destroy().await.succeeded();
+        workspace.apply().await.succeeded();
+        withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
+        world.until_state("node1", "Reserved").await;
+        let said = workspace.destroy().await.succeeded();
+        said.says("Power is").says("and was On before");
+    }
+}
+
+/// The next in the queue takes over from an overdue hold that no process drives.
+async fn is_taken_over(family: Family, host: Host) {
+    let world = claimed(family).await;
+    let first = Workspace::new(host);
+    configure(&world, &first, &maintenance("Enforced", "expires_after = \"1s\""));
+    first.apply().await.succeeded();
+    let second = first.beside();
+    let next = maintenance("Enforced", "timeouts = { create = \"60s\" }").replace("\"bios\"", "\"next\"");
+    configure(&world, &second, &next);
+    second.apply().await.succeeded();
+    assert_eq!(second.resource(HELD).await.unwrap()["state"], "InMaintenance", "{family:?}");
+    first.refresh().await.succeeded().says("has expired");
+    first.destroy().await.succeeded();
+    assert_eq!(second.resource(HELD).await.unwrap()["state"], "InMaintenance", "{family:?}");
+    second.destroy().await.succeeded();
+    world.until_state("node1", "Reserved").await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On, "{family:?}");
+    assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new(), "{family:?}");
+}
+
+for_each_host! {
+    async fn an_overdue_hold_is_taken_over_by_the_next_of_the_same_store(host) {
+        is_taken_over(Family::V0_7, host).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overdue_hold_is_taken_over_in_every_family() {
+    for (family, host) in
+        [(Family::V0_5, Host::OpenTofu), (Family::MaintenanceGroup, Host::Terraform), (Family::Parked, Host::OpenTofu)]
+    {
+        is_taken_over(family, host).await;
+    }
+}
+
+/// Whoever has no answer of the owner ends nobody's hold for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overdue_hold_is_not_ended_for_who_may_not_start() {
+    let world = claimed(Family::V0_7).await;
+    let first = Workspace::new(Host::OpenTofu);
+    configure(&world, &first, &maintenance("Enforced", "expires_after = \"1s\""));
+    first.apply().await.succeeded();
+    let second = first.beside();
+    let next = maintenance("OwnerApproval", "timeouts = { create = \"6s\" }").replace("\"bios\"", "\"next\"");
+    configure(&world, &second, &next);
+    second.apply().await.failed().says("maintenance-approved");
+    assert_eq!(first.resource(HELD).await.unwrap()["state"], "InMaintenance");
+    first.plan().await.run.says("A hold is overdue");
+    assert!(requests(&world).await.iter().any(|one| text(one, "/status/state") == "InMaintenance"));
+    world.approve("owners", "claim1").await;
+    configure(&world, &second, &next.replace("6s", "60s"));
+    second.apply().await.succeeded();
+    second.destroy().await.succeeded();
+}
+
+/// A run that was killed while it waited: what tidy waits for is said, with the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tidy_says_which_lease_it_waits_for() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let mut workspace = Workspace::new(Host::Terraform);
+    configure_as(
+        &world.kubernetes.user("ci", &["system:masters"]),
+        &workspace,
+        "",
+        &maintenance("Enforced", "hold_place_for = \"1s\""),
+    );
+    let disk = super::strangers::request(&world, "disk", "node1", "Enforced", 0).await;
+    super::strangers::until_request(&world, &disk, "InMaintenance").await;
+    metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
+    let lost = workspace.start_apply();
+    lost.until_it_logs("turn: others/disk", SOON).await;
+    lost.kill_everything();
+    drop(lost);
+    let said = metal(&mut workspace, &world, None, &["tidy"]).await.succeeded();
+    said.is_silent_about("No orphaned requests").says("ops/bios on node1").says("its lease ends at");
+    let said = metal(&mut workspace, &world, None, &["tidy", "--json"]).await.succeeded();
+    let said: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(said["taken_back"], 0, "{said}");
+    assert_eq!(
+        (&said["waiting"][0]["id"], &said["waiting"][0]["server"]),
+        (&json!("ops/bios"), &json!("node1")),
+        "{said}"
+    );
+    let until: jiff::Timestamp = said["waiting"][0]["until"].as_str().unwrap().parse().unwrap();
+    assert!(until > jiff::Timestamp::now(), "{said}");
+    eventually("the request is deleted", SOON * 3, async || {
+        metal(&mut workspace, &world, None, &["tidy"]).await.succeeded();
+        ours(&world, "node1").await.is_none().then_some(())
+    })
+    .await;
+    metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
+}
