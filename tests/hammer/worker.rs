@@ -218,6 +218,7 @@ impl Worker {
             graceful_shutdown: Duration::from_secs(2),
             power_change: Duration::from_secs(2),
             boot_progress: Duration::from_secs(2),
+            call: self.lease,
             settle: Duration::from_secs(2),
             attempts: 20,
             retry_pause: Duration::from_millis(200),
