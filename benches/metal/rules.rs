@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     decide::{Goal, Intent, Situation, decide},
     ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
-    lock::{Leases, Request, ServerLock},
+    lock::{AskingState, Leases, Request, ServerLock},
     power::Limits,
     prepare::Facts,
     queue::Queue,
@@ -81,6 +81,7 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
             spec: Spec::new(Kind::Maintenance, "node"),
             runner: runner.clone(),
             keeps_place: false,
+            asking: AskingState::default(),
         };
         lock.enqueue(request, &leases, now).unwrap();
         let generation = lock.attach(&uid, runner, Token::default(), &leases, now).unwrap();

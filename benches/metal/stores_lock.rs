@@ -7,7 +7,7 @@ use terraform_provider_metal::{
         change::Change,
         decide::{Decision, Goal, Intent, Situation, decide},
         ids::{Fence, LockKey, MaintenanceId, Runner, Token, Uid},
-        lock::{Leases, Refusal, Request, ServerLock},
+        lock::{AskingState, Leases, Refusal, Request, ServerLock},
         power::Limits,
         prepare::Facts,
         queue::{Turn, turn},
@@ -41,6 +41,7 @@ pub fn request(name: &str, runner: &Runner) -> Request {
         spec: Spec::new(Kind::Maintenance, "node"),
         runner: runner.clone(),
         keeps_place: false,
+        asking: AskingState::default(),
     }
 }
 

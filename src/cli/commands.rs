@@ -16,13 +16,14 @@ use crate::{
         queue::shown_time,
         restore,
         spec::Kind,
+        report,
         state::{Ending, Maintenance, Phase},
     },
     settings::{self, Environment, SettingsError},
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, ServerCommand, approvals, stores, table};
+use super::{Cli, Command, Common, ServerCommand, approvals, restrictions, stores, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,8 +76,9 @@ impl From<EngineError> for CommandError {
 const HISTORY: usize = 50;
 
 pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
-    let touches = matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, .. });
-    let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { .. });
+    let touches =
+        matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
+    let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let engine = engine(&cli.common, environment, touches).await?;
     let result = dispatch(&engine, cli, stop.clone()).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
@@ -135,17 +137,20 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 Err(error) => Err(error.into()),
             }
         }
-        Command::Release { id, generation, reason, accept_as_is, timeout } => {
+        Command::Release { id, allow: true, .. } => restrictions::allow(engine, &parse(&id)?, json).await,
+        Command::Release { id, generation, reason, block, accept_as_is, timeout, .. } => {
+            let (generation, reason) = (generation.unwrap_or_default(), reason.unwrap_or_default());
+            let block = block.as_deref().map(duration).transpose()?;
             if reason.trim().is_empty() {
                 return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
             }
             let id = parse(&id)?;
             let control = control(&timeout, stop)?;
             if accept_as_is {
-                let (record, request) = engine.abandon(&id, generation, &reason, &control).await?;
+                let (record, request) = engine.abandon(&id, generation, &reason, block, &control).await?;
                 return Ok(accepted(&record, request.as_ref(), json));
             }
-            let driven = engine.force_release(&id, generation, &reason, &control).await?;
+            let driven = engine.force_release(&id, generation, &reason, block, &control).await?;
             ended(engine, &driven, json).await
         }
         Command::Tidy { server } => match tidy(engine, server.as_deref(), &stop).await {
@@ -171,11 +176,15 @@ fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
     })
 }
 
-fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
-    let wrong = || CommandError::Duration(timeout.to_owned());
-    let span: jiff::Span = timeout.parse().map_err(|_| wrong())?;
+fn duration(text: &str) -> Result<Duration, CommandError> {
+    let wrong = || CommandError::Duration(text.to_owned());
+    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    let timeout = Duration::try_from(signed).map_err(|_| wrong())?;
+    Duration::try_from(signed).map_err(|_| wrong())
+}
+
+fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
+    let timeout = duration(timeout)?;
     Ok(Control { stop, timeout, release_timeout: timeout })
 }
 
@@ -257,7 +266,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
                 (_, None) => format!("{} is over; {} had not been touched\n", record.id, record.server()),
             })
         }
-        Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) => {
+        Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
             Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
         }
         Finish::Interrupted => Err(CommandError::Other(format!(
@@ -274,10 +283,12 @@ async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String,
         return Err(EngineError::NotFound { id: id.clone(), store: engine.store().address() }.into());
     };
     let audit = engine.store().audit(id, HISTORY).await?;
-    let line = engine.queue().await?.into_iter().find(|line| line.id == *id);
+    let line = engine.queue().await?.into_iter().find(|line| line.id == *id && line.state != report::BLOCKED);
+    let forbidden = engine.forbidden(id).await?;
     if json {
         return Ok(pretty(&json!({
             "maintenance": described(&held.record), "queue": line, "audit": audit,
+            "released": forbidden.released, "block": forbidden.block,
         })));
     }
     let record = &held.record;
@@ -302,6 +313,7 @@ async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String,
         let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
         rows.push(("before", format!("{}{boot}, recorded {}", prior.power, shown_time(prior.recorded_at))));
     }
+    rows.extend(restrictions::rows(&forbidden));
     let mut text = table::pairs(&rows);
     if !audit.is_empty() {
         text.push_str("\nhistory\n");

@@ -3,6 +3,7 @@
 mod approvals;
 mod cluster_approvals;
 mod commands;
+mod restrictions;
 mod stores;
 mod table;
 
@@ -35,6 +36,7 @@ By hand it shows and ends holds, and gives an owner's approval:
   terraform-provider-metal withdraw NAMESPACE/NAME
   terraform-provider-metal complete NAMESPACE/NAME
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
+  terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
   terraform-provider-metal --help
 ";
@@ -117,16 +119,23 @@ enum Command {
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Take a server from its holder: it is given back as it was, and the holder is told so
+    /// Take a server from its holder: it is given back as it was, and the holder is told so. The name stays refused until
+    /// its triggers change, or until `release --allow`
     Release {
         /// NAMESPACE/NAME
         id: String,
         /// The generation that `queue` or `show` shows: a hold that has changed since is not released
-        #[arg(long)]
-        generation: u64,
+        #[arg(long, required_unless_present = "allow")]
+        generation: Option<u64>,
         /// Why; kept in the audit and shown to the holder
-        #[arg(long)]
-        reason: String,
+        #[arg(long, required_unless_present = "allow")]
+        reason: Option<String>,
+        /// Keep every maintenance from the server for so long, for example 4h
+        #[arg(long, value_name = "DURATION")]
+        block: Option<String>,
+        /// Release nothing: let a name that was released ask again, and end the block that came with its release
+        #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
+        allow: bool,
         /// Put nothing back: accept the server as it is now. For one that cannot be put back, or is gone
         #[arg(long)]
         accept_as_is: bool,

@@ -63,7 +63,7 @@ impl Drive<'_> {
     }
 
     async fn look_once(&mut self, need: Need, view: &LockView) -> Result<(), LookError> {
-        let spec = view.lock.get(&self.uid).map(|record| record.spec.clone());
+        let spec = view.lock.get(&self.uid).map(|record| record.checked_spec().clone());
         let boot = spec.as_ref().and_then(|spec| spec.boot.clone());
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {

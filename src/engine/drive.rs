@@ -133,8 +133,8 @@ impl<'a> Drive<'a> {
                 self.last = Some(record.clone());
                 let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| view.lock.get(parent));
                 self.holder = holder.cloned();
-                if !releasing && matches!(record.phase, Phase::Releasing { .. }) {
-                    // Giving back after a failure has a time limit of its own.
+                if !releasing && (matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some()) {
+                    // Giving back or undoing after a failure has a time limit of its own.
                     releasing = true;
                     deadline = self.engine.parts.clock.monotonic() + control.release_timeout;
                 }

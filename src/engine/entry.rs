@@ -10,7 +10,7 @@ use crate::{
         decide::{Finish, Goal},
         ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
         location::Location,
-        lock::Request,
+        lock::{AskingState, Request},
         native::System,
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase},
@@ -29,6 +29,8 @@ pub struct Wish {
     pub spec: Spec,
     /// How far to go.
     pub wait_for: WaitFor,
+    /// The state that asks.
+    pub asking: AskingState,
 }
 
 impl Engine {
@@ -89,6 +91,7 @@ impl Engine {
             native: system.cloned(),
             runner: self.runner().clone(),
             keeps_place: wish.wait_for == WaitFor::Enqueued,
+            asking: wish.asking.clone(),
         };
         match self.apply(key, &LockChange::Enqueue { request: &request, token: token() }).await? {
             Applied::Enqueued { uid, adopted, fence } => {
@@ -116,7 +119,7 @@ impl Engine {
         self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let fence = self.attach(&record).await?;
+        let fence = self.attach_for(&wish.asking.state, &record).await?;
         let change = &Change::Respecify(Box::new(wish.spec.clone()));
         self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
         let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence);
@@ -131,11 +134,23 @@ impl Engine {
         ending: Ending,
         control: &Control,
     ) -> Result<Option<Driven>, EngineError> {
+        self.release_for("", uid, server, ending, control).await
+    }
+
+    /// Gives a server back on behalf of a state. Refused when another state manages the record.
+    pub async fn release_for(
+        &self,
+        state: &str,
+        uid: &Uid,
+        server: &str,
+        ending: Ending,
+        control: &Control,
+    ) -> Result<Option<Driven>, EngineError> {
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let fence = self.attach(&record).await?;
+        let fence = self.attach_for(state, &record).await?;
         let mut drive = Drive::new(self, &record.lock_key, server, uid, fence);
         Ok(Some(drive.run(Goal::Release(ending), control).await?))
     }
@@ -147,11 +162,12 @@ impl Engine {
         id: &MaintenanceId,
         seen: Generation,
         reason: &str,
+        block: Option<Duration>,
         control: &Control,
     ) -> Result<Driven, EngineError> {
         self.reach(&self.active(id).await?, control).await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let (record, fence) = self.seize(id, seen, Some(&ending), control).await?;
+        let (record, fence) = self.seize(id, seen, Some(&ending), (reason, block), control).await?;
         let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence);
         drive.run(Goal::Release(ending), control).await
     }
@@ -164,9 +180,10 @@ impl Engine {
         id: &MaintenanceId,
         seen: Generation,
         reason: &str,
+        block: Option<Duration>,
         control: &Control,
     ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
-        let (record, fence) = self.seize(id, seen, None, control).await?;
+        let (record, fence) = self.seize(id, seen, None, (reason, block), control).await?;
         if control.stop.is_cancelled() {
             // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
             return Err(EngineError::Stopped);
@@ -192,12 +209,13 @@ impl Engine {
         id: &MaintenanceId,
         seen: Generation,
         ending: Option<&Ending>,
+        (reason, block): (&str, Option<Duration>),
         control: &Control,
     ) -> Result<(Maintenance, Fence), EngineError> {
         let record = self.active(id).await?;
         self.lease.keep().await?;
         let (uid, runner) = (&record.uid, self.runner());
-        let change = LockChange::Seize { uid, seen, runner, token: token(), ending };
+        let change = LockChange::Seize { uid, seen, runner, token: token(), ending, reason, block };
         let Applied::Attached { fence, calls_until } = self.apply(&record.lock_key, &change).await? else {
             return Err(no_answer());
         };
@@ -238,8 +256,13 @@ impl Engine {
 
     /// Takes the right to act on a record.
     pub(super) async fn attach(&self, record: &Maintenance) -> Result<Fence, EngineError> {
+        self.attach_for("", record).await
+    }
+
+    /// Takes the right to act on a record for a state, which is known to manage it from then on.
+    async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<Fence, EngineError> {
         let (uid, runner) = (&record.uid, self.runner());
-        let change = LockChange::Attach { uid, runner, token: token() };
+        let change = LockChange::Attach { uid, runner, token: token(), state };
         match self.apply(&record.lock_key, &change).await? {
             Applied::Attached { fence, .. } => Ok(fence),
             _ => Err(no_answer()),

@@ -12,7 +12,7 @@ use crate::{
         report::{self, Line},
         state::{Maintenance, Phase},
     },
-    store::Found,
+    store::{Found, LockView},
 };
 
 use super::{Engine, EngineError, location::unreached};
@@ -95,8 +95,9 @@ impl Engine {
     pub async fn queue_of(&self, server: &str) -> Result<Vec<Line>, EngineError> {
         let aging = self.tuning().aging;
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
-        let mut about: Vec<_> =
-            views.values().filter(|view| view.lock.active.iter().any(|record| record.server() == server)).collect();
+        let is_blocked = |view: &LockView| view.lock.block(view.now).is_some_and(|block| block.server == server);
+        let asks = |view: &LockView| view.lock.active.iter().any(|record| record.server() == server);
+        let mut about: Vec<_> = views.values().filter(|view| asks(view) || is_blocked(view)).collect();
         about.sort_by_key(|view| &view.lock.key);
         let lines = about.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now));
         Ok(lines.filter(|line| line.server == server).collect())

@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod location;
 mod look;
+mod managed;
 mod native;
 mod node;
 mod orphans;
@@ -17,7 +18,11 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +30,7 @@ use crate::{
     backend::{Backend, Machine},
     clock::Clock,
     maintenance::{
-        ids::{LockKey, Runner},
+        ids::{LockKey, Runner, Uid},
         node::{NodeLease, NodeWish},
         power::Limits,
         spec::{Kind, Policy, Spec},
@@ -41,6 +46,7 @@ pub use entry::Wish;
 pub use error::EngineError;
 pub use location::Observed;
 pub use look::{Held, Seen};
+pub use managed::Forbidden;
 pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
 
@@ -125,6 +131,8 @@ pub struct Engine {
     parts: Parts,
     lease: LeaseKeeper,
     snapshot: Snapshot,
+    /// The records that states of this run manage.
+    managed: Mutex<HashSet<Uid>>,
 }
 
 impl Engine {
@@ -134,7 +142,7 @@ impl Engine {
         parts.tuning.limits.call = parts.tuning.lease;
         let lease =
             LeaseKeeper::new(Arc::clone(&parts.store), Arc::clone(&parts.clock), parts.runner.clone(), parts.tuning);
-        Self { parts, lease, snapshot: Snapshot::default() }
+        Self { parts, lease, snapshot: Snapshot::default(), managed: Mutex::default() }
     }
 
     /// Where records live.

@@ -12,12 +12,11 @@ use super::{
     machine::ResetType,
     node,
     operate::Outcome,
-    prepare,
     queue::{Turn, turn},
     restore,
-    spec::Spec,
-    state::{Ending, Maintenance, Phase, Progress},
+    state::{Ending, KnownTo, Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
+    update::Undone,
 };
 
 impl ServerLock {
@@ -38,11 +37,23 @@ impl ServerLock {
                 };
                 Ok(Applied::Enqueued { uid, adopted, fence })
             }
-            LockChange::Attach { uid, runner, token } => {
+            LockChange::Attach { uid, runner, token, state } => {
+                self.mark_known(uid, state, &runner.to_string(), now)?;
                 let fence = self.attach(uid, runner.clone(), token, leases, now)?;
                 Ok(Applied::Attached { fence, calls_until: self.calls_until(uid, now) })
             }
-            LockChange::Seize { uid, seen, runner, token, ending } => {
+            LockChange::MarkKnown { uid, state, by } => {
+                self.mark_known(uid, state, by, now)?;
+                Ok(Applied::Done)
+            }
+            LockChange::TakeOver { uid, state, by } => {
+                self.take_over(uid, KnownTo { state: state.to_owned(), since: now, by: by.to_owned() }, now)?;
+                Ok(Applied::Done)
+            }
+            LockChange::Allow { id, by } => Ok(Applied::Allowed(self.allow(id, by, now))),
+            LockChange::Seize { uid, seen, runner, token, ending, reason, block } => {
+                // Under the generation that the person named.
+                self.forbid(uid, runner, reason, block, now)?;
                 let (fence, _) = self.seize(uid, seen, runner.clone(), token, leases, now)?;
                 let calls_until = self.calls_until(uid, now);
                 // One that is still in the queue has touched nothing: its drive withdraws it.
@@ -91,6 +102,19 @@ impl ServerLock {
             Change::NativeLost(why) => self.native_lost(uid, fence, why, now)?,
             Change::Progress(progress) => self.advance(uid, fence, progress)?,
             Change::Prepared => self.prepared(uid, fence, now)?,
+            Change::BeginUpdate => self.begin_update(uid, fence, now)?,
+            Change::RefuseUpdate(cause) => {
+                self.refuse_update(uid, fence, cause, now)?;
+                let (cause, undone) = (cause.clone(), Undone::NothingChanged);
+                return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
+            }
+            Change::Undo(cause) => self.undo_update(uid, fence, cause, now)?,
+            Change::Undone(cause) => {
+                self.prepared(uid, fence, now)?;
+                let (cause, undone) = (cause.clone(), Undone::Done);
+                return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
+            }
+            Change::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
             Change::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
             Change::Stuck(cause) => {
                 self.stick(uid, fence, cause, now)?;
@@ -107,11 +131,12 @@ impl ServerLock {
             Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
             Change::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
-                record.prior.get_or_insert_with(|| {
-                    let mut prior = (**prior).clone();
-                    prior.recorded_at = now;
-                    prior
-                });
+                let mut prior = (**prior).clone();
+                prior.recorded_at = now;
+                if record.records_before_update() {
+                    record.record_before_update(prior.clone());
+                }
+                record.prior.get_or_insert(prior);
             })?,
             Change::Settled(effects) => {
                 self.update(uid, fence, |_| {})?;
@@ -131,7 +156,7 @@ impl ServerLock {
                     }
                 })?;
             }
-            Change::Respecify(spec) => self.update(uid, fence, |record| respecify(record, spec, now))?,
+            Change::Respecify(spec) => self.revise(uid, fence, spec, now)?,
             Change::Detach => self.detach(uid, fence, now)?,
         }
         Ok(Applied::Done)
@@ -146,6 +171,20 @@ impl ServerLock {
             progress.attempts = sent_to_switch_off(record);
         }
         self.begin_release(uid, fence, ending, progress, now)
+    }
+
+    /// Begins to bring the server back to its previous specification. What was sent to switch it off goes along, as in
+    /// a release.
+    fn undo_update(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
+        let sent = self.get(uid).map(sent_to_switch_off).unwrap_or_default();
+        self.undo(uid, fence, cause, now)?;
+        self.update(uid, fence, |record| {
+            if let Phase::Preparing(progress) = &mut record.phase
+                && matches!(progress.step(), Some(Step::StopForRestore | Step::SwitchOff))
+            {
+                progress.attempts = sent;
+            }
+        })
     }
 
     fn advance(&mut self, uid: &Uid, fence: Fence, progress: &Progress) -> Result<(), Refusal> {
@@ -211,6 +250,7 @@ impl ServerLock {
             let boots = matches!(action, Action::Reset(ResetType::On));
             record.booted |= preparing && boots && record.spec.boot.is_some();
             node::note_taken(record, action);
+            record.note_update_call(action);
             if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
                 native.asked = true;
             }
@@ -256,7 +296,14 @@ impl ServerLock {
         let follows = match &record.phase {
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
-                self.release(uid, fence, Ending::Failed(format!("{step}{cause}")), at.now)?;
+                let cause = format!("{step}{cause}");
+                if record.undoing().is_some() {
+                    self.stop_undoing(uid, fence, &cause, at.now)?;
+                } else if record.update.is_some() {
+                    self.undo_update(uid, fence, &cause, at.now)?;
+                } else {
+                    self.release(uid, fence, Ending::Failed(cause), at.now)?;
+                }
                 Unreadable::Undone
             }
             Phase::Releasing { .. } => {
@@ -285,16 +332,4 @@ fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
             && !matches!(attempt.reply, Reply::Refused { .. })
     };
     progress.attempts.iter().filter(off).cloned().collect()
-}
-
-/// Gives a record another specification. Also while it is being prepared: the steps under way are those of the old one.
-fn respecify(record: &mut Maintenance, spec: &Spec, now: Timestamp) {
-    let again = record.spec.server_power != spec.server_power || record.spec.boot != spec.boot;
-    let parent = record.spec.parent.clone();
-    record.digest = spec.digest();
-    record.spec = Spec { parent, ..spec.clone() };
-    if again && matches!(record.phase, Phase::InMaintenance { .. } | Phase::Preparing(_)) {
-        let steps = prepare::steps(&record.spec, record.native.as_ref());
-        record.phase = Phase::Preparing(Progress::new(steps, now));
-    }
 }

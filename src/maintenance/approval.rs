@@ -320,5 +320,6 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
 }
 
 fn asks_owner(record: &Maintenance) -> bool {
-    matches!(record.phase, Phase::Pending) && record.spec.parent.is_none()
+    let own = record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval;
+    matches!(record.phase, Phase::Pending) && own
 }

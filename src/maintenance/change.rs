@@ -10,6 +10,7 @@ use super::{
     ids::{Fence, Generation, MaintenanceId, Runner, Token, Uid},
     lock::{Leases, Request},
     power::Limits,
+    restrictions::Restrictions,
     spec::Spec,
     state::{Ending, Phase, PriorState, Progress},
     step::{Action, Reply},
@@ -47,6 +48,33 @@ pub enum LockChange<'a> {
         runner: &'a Runner,
         /// The token of the attachment.
         token: Token,
+        /// The number of the state for which it acts; empty: for none.
+        state: &'a str,
+    },
+    /// Mark a record as managed by a state, unless another one manages it.
+    MarkKnown {
+        /// The record.
+        uid: &'a Uid,
+        /// The number of the state.
+        state: &'a str,
+        /// The process, for people.
+        by: &'a str,
+    },
+    /// Give a record to a state, whichever managed it before.
+    TakeOver {
+        /// The record.
+        uid: &'a Uid,
+        /// The number of the state.
+        state: &'a str,
+        /// The process, for people.
+        by: &'a str,
+    },
+    /// Let a name that a person released ask again.
+    Allow {
+        /// The name.
+        id: &'a MaintenanceId,
+        /// The process, for people.
+        by: &'a str,
     },
     /// Take the right to act from the process that has it, against its will.
     Seize {
@@ -60,6 +88,10 @@ pub enum LockChange<'a> {
         token: Token,
         /// Why the release begins at once; `None`: it does not.
         ending: Option<&'a Ending>,
+        /// Why the name stays refused, for people.
+        reason: &'a str,
+        /// For how long nothing else is admitted.
+        block: Option<Duration>,
     },
     /// Remove waiters that lost their place.
     DropAbsent,
@@ -97,6 +129,8 @@ pub enum Applied {
         /// Until when a fenced process, or an earlier call, may still change the server.
         calls_until: Option<Timestamp>,
     },
+    /// This was forbidden and is not any more.
+    Allowed(Restrictions),
     /// These waiters were removed.
     Dropped(Vec<MaintenanceId>),
     /// The process is done.
@@ -135,6 +169,16 @@ pub enum Change {
     BeginRelease(Ending),
     /// Giving back cannot go on.
     Stuck(String),
+    /// What can be checked of a change in place was: the server may be changed.
+    BeginUpdate,
+    /// A check of a change in place failed; nothing was changed.
+    RefuseUpdate(String),
+    /// A step of a change in place failed: the server goes back to its previous specification.
+    Undo(String),
+    /// The server is as its previous specification asks, after a change that failed for this reason.
+    Undone(String),
+    /// Undoing cannot go on, and why.
+    StopUndoing(String),
     /// It is over.
     Finish(Phase),
     /// Note what the server's own maintenance system says of our request.
@@ -186,6 +230,11 @@ impl Change {
             Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
             Self::Stuck(cause) => format!("could not be given back: {cause}"),
             Self::Finish(over) => format!("over ({})", over.name()),
+            Self::BeginUpdate => "checked; the server is brought to the changed configuration".to_owned(),
+            Self::RefuseUpdate(cause) => format!("the change is refused: {cause}"),
+            Self::Undo(cause) => format!("the change failed and is undone: {cause}"),
+            Self::Undone(_) => "the change is undone; in maintenance".to_owned(),
+            Self::StopUndoing(why) => format!("the change could not be undone: {why}"),
             Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
             Self::NativeLost(why) => format!("not ours any more: {why}"),
             Self::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),

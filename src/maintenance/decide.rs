@@ -17,6 +17,7 @@ use super::{
     spec::{CompleteWhen, Kind, WaitFor},
     state::{Ending, Maintenance, Phase, Progress},
     step::{Action, Reply, Step},
+    update::{self, Stage, Undone, Update},
 };
 
 /// What the process is there for.
@@ -103,6 +104,13 @@ pub enum Finish {
     Interrupted,
     /// Giving back could not be finished; the slot is held.
     Stuck(String),
+    /// A change in place failed. The server stays held.
+    NotUpdated {
+        /// Why.
+        cause: String,
+        /// What became of the server.
+        undone: Undone,
+    },
     /// Somebody else has the record now, or it is gone.
     Lost,
 }
@@ -215,28 +223,96 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     if let Goal::Release(ending) = &at.intent.goal {
         return Decision::Change(Change::BeginRelease(ending.clone()));
     }
+    if let Some(update) = record.undoing() {
+        return undoing(at, record, update, progress);
+    }
     let Some(step) = progress.step() else {
         return Decision::Change(Change::Prepared);
     };
     if let Some(closed) = record.closes_at.filter(|closes| *closes <= at.now) {
         let cause = format!("its window closed {} at step {}", shown_time(closed), progress.text());
-        return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
+        return fails(record, cause);
     }
     if at.intent.timed_out {
         let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
             Reply::Refused { message, .. } => Some(format!("; {} was refused: {message}", attempt.action)),
             Reply::Accepted | Reply::Unknown => None,
         });
-        let cause = format!("timeouts.create ended at step {}{}", progress.text(), last.unwrap_or_default());
-        return Decision::Change(Change::BeginRelease(Ending::Failed(cause)));
+        let limit = if record.update.is_some() { "timeouts.update" } else { "timeouts.create" };
+        let cause = format!("{limit} ended at step {}{}", progress.text(), last.unwrap_or_default());
+        return fails(record, cause);
     }
     if let Some(decision) = native::check(at, record) {
         return decision;
     }
     let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);
     match verdict {
-        Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(format!("{step}: {cause}")))),
+        Verdict::Fail(cause) => fails(record, format!("{step}: {cause}")),
+        Verdict::Again if progress.restarts >= MOST_RESTARTS => {
+            fails(record, format!("{step}: somebody else keeps switching the machine on while it is prepared"))
+        }
         verdict => perform(at, "preparing", progress, step, verdict),
+    }
+}
+
+/// How often preparing goes back because the machine was changed by others.
+const MOST_RESTARTS: u8 = 2;
+
+/// Preparing failed: a change in place is undone, everything else is given back.
+fn fails(record: &Maintenance, cause: String) -> Decision {
+    Decision::Change(if record.update.is_some() {
+        Change::Undo(cause)
+    } else {
+        Change::BeginRelease(Ending::Failed(cause))
+    })
+}
+
+/// A change in place failed, or is not wanted any more: the server goes back to the previous specification.
+fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: &Progress) -> Decision {
+    let (cause, stuck) = match &update.stage {
+        Stage::Undoing { cause, stuck } => (cause.clone(), stuck.clone()),
+        _ => (None, None),
+    };
+    let stops = |why: String| Decision::Change(Change::StopUndoing(why));
+    // This drive found that it cannot go on: each drive begins without.
+    if let Some(why) = stuck {
+        let cause = cause.unwrap_or_else(|| "the previous configuration is wanted again".to_owned());
+        return Decision::Finished(Finish::NotUpdated { cause, undone: Undone::Failed(why) });
+    }
+    let Some(step) = progress.step() else {
+        return Decision::Change(cause.map_or(Change::Prepared, Change::Undone));
+    };
+    if at.intent.timed_out {
+        return stops(format!("the time limit ended at step {}", progress.text()));
+    }
+    if let Some(decision) = native::check(at, record) {
+        return decision;
+    }
+    let verdict = update::judge(step, record, update, progress, at.facts, at.limits, at.now);
+    if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
+        return decision;
+    }
+    match verdict {
+        Verdict::Fail(why) => stops(format!("{step}: {why}")),
+        Verdict::Again if progress.restarts >= MOST_RESTARTS => {
+            stops(format!("{step}: somebody else keeps switching the machine on"))
+        }
+        verdict => perform(at, "undoing a change", progress, step, verdict),
+    }
+}
+
+/// A change in place that is wanted: nothing is touched before everything that can be checked is.
+fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    if at.intent.stop {
+        return Decision::Change(Change::RefuseUpdate("it was interrupted before it began".to_owned()));
+    }
+    if at.intent.timed_out {
+        return Decision::Change(Change::RefuseUpdate("timeouts.update ended before it began".to_owned()));
+    }
+    match update::check(record, at.facts) {
+        Verdict::Look(need) => Decision::Look(need),
+        Verdict::Fail(cause) => Decision::Change(Change::RefuseUpdate(cause)),
+        _ => Decision::Change(Change::BeginUpdate),
     }
 }
 
@@ -273,6 +349,9 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
             return Decision::Wait { reason, poll: false, wake };
         }
         return Decision::Change(Change::BeginRelease(ending.clone()));
+    }
+    if record.update.is_some() {
+        return checking(at, record);
     }
     let (Goal::Hold(WaitFor::Completed), Some(condition)) = (&at.intent.goal, &record.spec.complete_when) else {
         return Decision::Finished(Finish::Reached);
@@ -343,7 +422,8 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
 /// Waits for what was sent before the release began, and may still change the server: a restore that
 /// is verified before a shutdown takes effect restores nothing.
 fn outlast_calls(at: &Situation<'_>, record: &Maintenance, progress: &Progress, verdict: &Verdict) -> Option<Decision> {
-    if progress.current > 0 || progress.step() != Some(Step::StopForRestore) {
+    let first = matches!(progress.step(), Some(Step::StopForRestore | Step::SwitchOff | Step::RestorePower));
+    if progress.current > 0 || !first {
         return None;
     }
     let pending = at.lock.own_effects(record, at.now);
@@ -357,7 +437,7 @@ fn outlast_calls(at: &Situation<'_>, record: &Maintenance, progress: &Progress, 
     // A release that switches the server off itself goes on with what was sent.
     (*verdict == Verdict::Done).then(|| Decision::Wait {
         reason: format!(
-            "releasing {}: {} was sent at {} and may still take effect until {}",
+            "{}: {} was sent at {} and may still take effect until {}",
             progress.text(),
             last.action,
             shown_time(last.at),
@@ -389,7 +469,7 @@ fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, ver
             since: at.now,
             ..progress.clone()
         })),
-        Verdict::Again if progress.restarts < 2 => {
+        Verdict::Again if progress.restarts < MOST_RESTARTS => {
             let back = progress.steps.iter().position(|s| *s == Step::SwitchOff).unwrap_or(progress.current);
             Decision::Change(Change::Progress(Progress {
                 current: back,

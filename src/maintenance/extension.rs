@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::effects::PendingEffect;
+use super::{effects::PendingEffect, restrictions::Restrictions};
 
 /// The further contents of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct Extension {
     /// Calls that were made and whose effect was not observed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<PendingEffect>,
+    /// What persons forbade when they released the server.
+    #[serde(skip_serializing_if = "Restrictions::is_empty")]
+    pub restrictions: Restrictions,
 }
 
 impl Extension {

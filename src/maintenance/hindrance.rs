@@ -8,6 +8,8 @@ use super::{
     approval::{self, Consent, Missing, consent},
     lock::ServerLock,
     node,
+    queue::shown_time,
+    restrictions::Block,
     state::{Maintenance, Phase},
     window::{Start, WindowSpec},
 };
@@ -15,6 +17,8 @@ use super::{
 /// What keeps a waiter from starting, whoever is before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
+    /// A person keeps every maintenance from the server for a while.
+    Block(Box<Block>),
     /// The owner's approval is missing.
     Approval(Box<Missing>),
     /// The server's own maintenance system has not granted it; what it waits for, when that is known.
@@ -35,6 +39,7 @@ impl Hindrance {
     #[must_use]
     pub fn brief(&self) -> String {
         match self {
+            Self::Block(block) => format!("the end of the block, {}", shown_time(block.until)),
             Self::Approval(missing) => missing.brief(),
             Self::Native(said) => said.clone().unwrap_or_else(|| "the server's own maintenance system".to_owned()),
             Self::Node(node, by) => format!("Node {node}, held by {by}"),
@@ -47,6 +52,7 @@ impl Hindrance {
 impl fmt::Display for Hindrance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Block(block) => write!(f, "waiting for the end of the block {block}"),
             Self::Approval(missing) => missing.fmt(f),
             Self::Native(Some(said)) => write!(f, "waiting for {said}"),
             Self::Native(None) => write!(f, "waiting for the server's own maintenance system"),
@@ -65,11 +71,19 @@ impl fmt::Display for Hindrance {
 /// Everything that keeps a waiter from starting now, besides those before it.
 #[must_use]
 pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<Hindrance> {
+    let mut found = Vec::new();
+    let wants_lock = matches!(record.phase, Phase::Pending | Phase::Preparing(_) | Phase::Releasing { .. });
+    if wants_lock
+        && record.spec.parent.is_none()
+        && !lock.has_slot(record)
+        && let Some(block) = lock.block(now)
+    {
+        found.push(Hindrance::Block(Box::new(block.clone())));
+    }
     // What has started goes on, and what acts under a hold was allowed with it.
     if !matches!(record.phase, Phase::Pending) || record.spec.parent.is_some() {
-        return Vec::new();
+        return found;
     }
-    let mut found = Vec::new();
     if let Some(closed) = record.spec.window.as_ref().and_then(|window| closed(window, now)) {
         found.push(closed);
     }
@@ -103,5 +117,6 @@ pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<Hindrance> {
 /// When the answer of [`hindrances`] may change although nobody says anything.
 pub(super) fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     let window = record.spec.window.as_ref().and_then(|window| window.changes_at(now));
-    [approval::changes_at(lock, record, now), window].into_iter().flatten().min()
+    let block = lock.block(now).map(|block| block.until);
+    [approval::changes_at(lock, record, now), window, block].into_iter().flatten().min()
 }

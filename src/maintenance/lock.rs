@@ -15,8 +15,9 @@ use super::{
     location::{Elsewhere, Location},
     native::System,
     ownership::Ownership,
+    restrictions::ReleasedName,
     spec::Spec,
-    state::{Maintenance, Phase},
+    state::{KnownTo, Maintenance, Phase},
 };
 
 /// Until when each process may act, on the store's clock.
@@ -121,6 +122,30 @@ pub enum Refusal {
     /// The hold under which something should act does not hold the server.
     #[error("the maintenance it acts under does not hold the server")]
     ParentNotHolding,
+    /// Another state manages the record.
+    #[error("another state manages {id} since {}", known.since)]
+    KnownToAnother {
+        /// The name.
+        id: MaintenanceId,
+        /// The state that manages it.
+        known: Box<KnownTo>,
+    },
+    /// A person released this name, and its configuration still asks the same.
+    #[error("{released}")]
+    ReleasedBefore {
+        /// The release.
+        released: Box<ReleasedName>,
+    },
+    /// The maintenance it would act under belongs to another owner, which does not allow it.
+    #[error("{holder} belongs to owner {existing:?} and does not allow {asked:?} under it")]
+    NotAllowedUnder {
+        /// The maintenance that holds the server.
+        holder: MaintenanceId,
+        /// Its owner.
+        existing: String,
+        /// Ours.
+        asked: String,
+    },
     /// The server is claimed already.
     #[error("{} claims the server as {}", claim.owner, claim.id)]
     Claimed {
@@ -201,6 +226,17 @@ pub struct Request {
     pub runner: Runner,
     /// Whether it keeps its place without a process.
     pub keeps_place: bool,
+    /// The state that asks.
+    pub asking: AskingState,
+}
+
+/// The state on whose behalf a request is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskingState {
+    /// Its random number; empty: it has none.
+    pub state: String,
+    /// Whether it takes a record over that another state manages.
+    pub adopt: bool,
 }
 
 /// Everything that is known about one lock key.
@@ -258,6 +294,12 @@ impl ServerLock {
             finished: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// Whether there is nothing to show about it: no record, no owner, and nothing forbidden.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.ownership.is_empty() && self.extension.restrictions.is_empty()
     }
 
     /// An active record.

@@ -3,6 +3,7 @@
 //! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the transitions that stores apply atomically; [`queue`] says
 //! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
+pub mod access;
 mod apply;
 pub mod approval;
 pub mod change;
@@ -24,8 +25,10 @@ pub mod prepare;
 pub mod queue;
 pub mod report;
 pub mod restore;
+pub mod restrictions;
 pub mod spec;
 pub mod state;
 pub mod step;
 mod transitions;
+pub mod update;
 pub mod window;

@@ -88,8 +88,8 @@ pub fn judge(
     match step {
         Step::TakeNode => node::take(progress, facts, limits, now),
         Step::RecordPriorState => match &record.prior {
-            Some(_) => Verdict::Done,
-            None => Verdict::Act(Action::Record),
+            Some(_) if !record.records_before_update() => Verdict::Done,
+            _ => Verdict::Act(Action::Record),
         },
         Step::CheckImage => match &facts.image {
             None => Verdict::Look(Need::Image),

@@ -8,9 +8,11 @@ use std::{cmp::Reverse, collections::HashMap, fmt, sync::OnceLock, time::Duratio
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    approval::{self, Consent, consent},
     hindrance::{Hindrance, changes_at, hindrances},
     ids::{Generation, MaintenanceId, Runner, Uid},
     lock::{Leases, ServerLock, place_kept_until},
+    spec::Kind,
     state::{Maintenance, Phase},
 };
 
@@ -369,6 +371,23 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
                 .and_then(|a| leases.until(a))
                 .map(|until| until.max(now + SignedDuration::from_secs(1))),
         },
-        _ => Turn::Yours,
+        _ => match own_policy(lock, record, now) {
+            Some(missing) => Turn::Wait {
+                reason: WaitReason::NotYet { hindrances: vec![missing], ahead: AheadOf::default() },
+                wake: approval::changes_at(lock, record, now),
+            },
+            None => Turn::Yours,
+        },
+    }
+}
+
+/// An operation under a hold has a policy of its own: the hold was approved, not what is done under it.
+fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Hindrance> {
+    if record.spec.kind != Kind::Operation || !matches!(record.phase, Phase::Pending) {
+        return None;
+    }
+    match consent(lock, record, now) {
+        Consent::Missing(missing) => Some(Hindrance::Approval(missing)),
+        _ => None,
     }
 }

@@ -9,9 +9,11 @@ use super::{
     hindrance::Hindrance,
     ids::{Generation, LockKey, MaintenanceId, Runner},
     lock::{Leases, ServerLock},
-    queue::{self, Queue, Turn, WaitReason},
+    queue::{self, Queue, Turn, WaitReason, shown_time},
+    restrictions::Block,
     spec::Kind,
     state::{Maintenance, Phase},
+    update::Stage,
 };
 
 /// One maintenance in the queue of its machine.
@@ -57,6 +59,35 @@ pub struct Line {
     pub generation: Generation,
 }
 
+/// The state of a server that a person blocked.
+pub const BLOCKED: &str = "Blocked";
+
+/// The line of a block: what nothing is admitted before.
+fn blocked(lock: &ServerLock, block: &Block) -> Line {
+    let end = format!("the end of the block, {}", shown_time(block.until));
+    Line {
+        server: block.server.clone(),
+        lock_key: lock.key.clone(),
+        id: block.id.clone(),
+        state: BLOCKED,
+        position: 0,
+        waiting_for: Some(end.clone()),
+        waiting_briefly: Some(end),
+        stuck: None,
+        requested_at: block.since,
+        admitted_at: None,
+        attended: false,
+        by: block.by.clone(),
+        owner: block.owner.clone(),
+        reason: Some(block.reason.clone()),
+        ticket: None,
+        priority: 0,
+        expires_at: Some(block.until),
+        place_kept_until: None,
+        generation: block.generation,
+    }
+}
+
 /// The lines of one machine: the holder, what acts under it, then the waiters in the order in which they are served.
 #[must_use]
 pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<Line> {
@@ -72,7 +103,9 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     let holding = holding.into_iter().map(|record| (0, record));
     let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));
     let queue = Queue::default();
-    holding.chain(waiting).map(|(position, record)| line(&queue, lock, leases, record, position, aging, now)).collect()
+    let shown = holding.chain(waiting);
+    let lines = shown.map(|(position, record)| line(&queue, lock, leases, record, position, aging, now));
+    lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).collect()
 }
 
 fn line(
@@ -136,7 +169,14 @@ fn waiting_for(
                 (reason.to_string(), brief)
             }
         },
-        Phase::Preparing(progress) => (format!("preparing {}", progress.text()), Some(progress.text())),
+        Phase::Preparing(progress) => {
+            let doing = match record.update.as_ref().map(|update| &update.stage) {
+                None => "preparing",
+                Some(Stage::Undoing { .. }) => "undoing a change",
+                Some(Stage::Checking | Stage::Applying) => "updating",
+            };
+            (format!("{doing} {}", progress.text()), Some(progress.text()))
+        }
         Phase::Releasing { stuck: Some(cause), .. } => (format!("destroy again: {cause}"), None),
         Phase::Releasing { progress, .. } => (format!("giving back {}", progress.text()), Some(progress.text())),
         Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => return (None, None),

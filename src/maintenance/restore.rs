@@ -35,22 +35,7 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
         // An operation is wanted for its effect.
         Some(_) if record.spec.kind == Kind::Operation => Vec::new(),
         Some(_) if !native::may_restore(record) => Vec::new(),
-        Some(prior) => {
-            let mut steps = vec![Step::StopForRestore];
-            if !prior.media.is_empty() {
-                steps.push(Step::RestoreMedia);
-            }
-            match &prior.boot {
-                // One that holds for the next start would be used up by the start that puts the power back.
-                Some(boot) if once(boot) && prior.power.settled() == Some(PowerTarget::On) => {
-                    steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
-                }
-                Some(_) => steps.extend([Step::RestoreBoot, Step::RestorePower]),
-                None => steps.push(Step::RestorePower),
-            }
-            steps.push(Step::Verify);
-            steps
-        }
+        Some(prior) => steps_to(prior),
     }
 }
 
@@ -59,6 +44,25 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
 #[must_use]
 pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
+}
+
+/// The steps to a state that was recorded.
+#[must_use]
+pub fn steps_to(prior: &PriorState) -> Vec<Step> {
+    let mut steps = vec![Step::StopForRestore];
+    if !prior.media.is_empty() {
+        steps.push(Step::RestoreMedia);
+    }
+    match &prior.boot {
+        // One that holds for the next start would be used up by the start that puts the power back.
+        Some(boot) if once(boot) && prior.power.settled() == Some(PowerTarget::On) => {
+            steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
+        }
+        Some(_) => steps.extend([Step::RestoreBoot, Step::RestorePower]),
+        None => steps.push(Step::RestorePower),
+    }
+    steps.push(Step::Verify);
+    steps
 }
 
 /// What the step under way needs next.

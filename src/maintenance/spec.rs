@@ -207,6 +207,9 @@ pub struct Spec {
     pub expires_after: Option<Duration>,
     /// How long a place in the queue is kept for a process that went away.
     pub hold_place_for: Duration,
+    /// Further owners whose operations and boot configurations may act under this maintenance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_under: Vec<String>,
     /// Values whose change asks for a new run.
     pub triggers: BTreeMap<String, String>,
 }
@@ -234,6 +237,7 @@ impl Spec {
             complete_when: None,
             expires_after: None,
             hold_place_for: Duration::from_mins(15),
+            allow_under: Vec::new(),
             triggers: BTreeMap::new(),
         }
     }
@@ -300,6 +304,9 @@ impl Spec {
         }
         if let Some(boot) = &self.boot {
             parts.push(format!("boot {}", boot.method.name()));
+        }
+        if !self.allow_under.is_empty() {
+            parts.push(format!("allow_under {}", self.allow_under.join(",")));
         }
         if !self.triggers.is_empty() {
             let triggers: Vec<_> = self.triggers.iter().map(|(k, v)| format!("{k}={v}")).collect();

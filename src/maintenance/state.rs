@@ -14,6 +14,7 @@ use super::{
     operate::Outcome,
     spec::Spec,
     step::{Attempt, Step},
+    update::Update,
 };
 
 /// How a server was before anybody touched it for this maintenance.
@@ -30,6 +31,17 @@ pub struct PriorState {
     pub last_reset: Option<String>,
     /// When it was read, on the store's clock.
     pub recorded_at: Timestamp,
+}
+
+/// The state that manages a maintenance: no other one adopts it unasked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownTo {
+    /// The random number that the state keeps.
+    pub state: String,
+    /// Since when, on the store's clock.
+    pub since: Timestamp,
+    /// The process that marked it, for people.
+    pub by: String,
 }
 
 /// Where a sequence of steps has got to.
@@ -201,6 +213,12 @@ pub struct Maintenance {
     pub node: NodeRecord,
     /// Digest of `spec` as it was asked.
     pub digest: String,
+    /// A change of `spec` that is under way on a server that is held already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<Update>,
+    /// The state that manages it. `None`: none is known to have it, as after a killed create.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_to: Option<KnownTo>,
     /// Its number in the queue; smaller came first.
     pub ticket_number: u64,
     /// When it was asked, on the store's clock.

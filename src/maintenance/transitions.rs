@@ -8,9 +8,10 @@ use super::{
     lock::{AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot, place_kept_until, reaches},
     native::{Native, Order},
     node::NodeRecord,
+    power::after,
     restore,
-    spec::Kind,
-    state::{Ending, Maintenance, Phase, Progress},
+    spec::{Kind, Spec},
+    state::{Ending, KnownTo, Maintenance, Phase, Progress},
 };
 
 /// How many absent waiters one change removes: etcd takes 128 operations at once, and one waiter needs four.
@@ -71,16 +72,31 @@ impl ServerLock {
                 });
             }
             reaches(existing, request.location.as_ref())?;
+            let asking = &request.asking;
+            if let Some(refusal) = existing.refuses_state(&asking.state).filter(|_| !asking.adopt) {
+                return Err(refusal);
+            }
             self.refuse_if_in_use(&existing.uid, leases, now)?;
-            let uid = existing.uid.clone();
+            let (uid, known) = (existing.uid.clone(), existing.known_to.clone());
+            if known.is_some_and(|known| asking.adopt && known.state != asking.state) {
+                let by = request.runner.to_string();
+                self.take_over(&uid, KnownTo { state: asking.state.clone(), since: now, by }, now)?;
+            }
             let record = self.get_mut(&uid)?;
             record.requester = request.runner;
             record.keeps_place = request.keeps_place;
             record.spec.hold_place_for = request.spec.hold_place_for;
+            record.adopt_update();
             self.audit_uid(now, &uid, "adopted", String::new());
             return Ok(Enqueued::Adopted(uid));
         }
+        if let Some(released) = self.released(&request.id, &request.spec.triggers) {
+            return Err(Refusal::ReleasedBefore { released: Box::new(released.clone()) });
+        }
         if let Some(parent) = &request.spec.parent {
+            if let Some(refusal) = self.get(parent).and_then(|hold| hold.refuses_under(&request.owner)) {
+                return Err(refusal);
+            }
             let held = self.slot.as_ref().is_some_and(|slot| slot.uid == *parent);
             if !held {
                 return Err(Refusal::ParentNotHolding);
@@ -93,6 +109,7 @@ impl ServerLock {
                 return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
             }
         }
+        self.accept_name(&request.id, now);
         self.last_ticket += 1;
         let record = Maintenance {
             uid: request.uid.clone(),
@@ -101,6 +118,8 @@ impl ServerLock {
             owner: request.owner,
             digest,
             location: request.location,
+            update: None,
+            known_to: None,
             native: request.native.map(Native::new),
             spec: request.spec,
             ticket_number: self.last_ticket,
@@ -259,14 +278,15 @@ impl ServerLock {
         if let Phase::Preparing(progress) = &record.phase {
             record.outcome = progress.outcome.or(record.outcome);
         }
-        record.phase = Phase::InMaintenance { since: now };
+        let undone = record.undoing().is_some();
+        record.phase = Phase::InMaintenance { since: record.end_update(now) };
         record.started_at.get_or_insert(now);
         let frees = record.spec.kind != Kind::Maintenance && record.spec.parent.is_none();
         self.stop_acting(uid);
         if frees {
             self.slot = None;
         }
-        self.audit_uid(now, uid, "prepared", String::new());
+        self.audit_uid(now, uid, if undone { "undone" } else { "prepared" }, String::new());
         Ok(())
     }
 
@@ -284,8 +304,61 @@ impl ServerLock {
         let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
         let record = self.ours(uid, fence)?;
         record.booted |= booted;
+        record.update = None;
         record.phase = Phase::Releasing { ending, progress, stuck: None };
         self.audit_uid(now, uid, "releasing", detail);
+        Ok(())
+    }
+
+    /// Takes another specification over for a record; of a server that is held only what is wanted.
+    pub fn revise(&mut self, uid: &Uid, fence: Fence, wanted: &Spec, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.revise(wanted, now);
+        Ok(())
+    }
+
+    /// Everything that can be checked was: the server is prepared for the wanted specification.
+    pub fn begin_update(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.begin_update(now);
+        let detail = self.get(uid).map(|record| record.spec.summary()).unwrap_or_default();
+        self.audit_uid(now, uid, "updating", detail);
+        Ok(())
+    }
+
+    /// A check failed before anything was changed: the previous specification stays in force.
+    pub fn refuse_update(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.update = None;
+        self.audit_uid(now, uid, "update refused", cause.to_owned());
+        Ok(())
+    }
+
+    /// A step of an update failed: the server goes back to the previous specification, and stays held.
+    pub fn undo(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.undo(cause, now);
+        self.audit_uid(now, uid, "undoing", cause.to_owned());
+        Ok(())
+    }
+
+    /// Undoing cannot go on. The server stays held between both specifications.
+    pub fn stop_undoing(&mut self, uid: &Uid, fence: Fence, why: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.stop_undoing(why, now);
+        self.audit_uid(now, uid, "stuck", why.to_owned());
+        Ok(())
+    }
+
+    /// A person releases a record: its name stays refused, and nothing else takes the server before `block` is over.
+    pub fn forbid(
+        &mut self,
+        uid: &Uid,
+        by: &Runner,
+        reason: &str,
+        block: Option<std::time::Duration>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let record = self.get(uid).cloned().ok_or(Refusal::Gone)?;
+        self.refuse_name(&record, &by.to_string(), reason, now);
+        if let Some(block) = block {
+            self.block_until(&record, after(now, block), by, reason, now);
+        }
         Ok(())
     }
 

@@ -135,7 +135,7 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
         },
     };
     let key = engine.known_lock_key(&spec.server).await;
-    let prospect = Prospect::look(engine, spec, id, key.as_ref(), power, timeout).await;
+    let prospect = Prospect::look(engine, spec, id, false, key.as_ref(), power, timeout).await;
     problems.extend(prospect.too_late.clone());
     if !prospect.store_answered {
         problems.push("The queue is not known.".to_owned());

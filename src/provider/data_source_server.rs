@@ -8,7 +8,11 @@ use tf_provider::{
     value::{Value, ValueBool, ValueNumber},
 };
 
-use crate::{backend::BackendError, maintenance::queue, plugin::diagnostic};
+use crate::{
+    backend::BackendError,
+    maintenance::{queue, restrictions::Block},
+    plugin::diagnostic,
+};
 
 use super::{
     cell::Cell,
@@ -29,6 +33,28 @@ pub(super) struct HolderModel {
     generation: ValueNumber,
 }
 
+/// `block`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct BlockModel {
+    until: Text,
+    since: Text,
+    by: Text,
+    reason: Text,
+    released: Text,
+}
+
+impl From<&Block> for BlockModel {
+    fn from(block: &Block) -> Self {
+        Self {
+            until: Value::Value(block.until.to_string()),
+            since: Value::Value(block.since.to_string()),
+            by: Value::Value(block.by.to_string()),
+            reason: Value::Value(block.reason.clone()),
+            released: Value::Value(block.id.to_string()),
+        }
+    }
+}
+
 /// A `metal_server` in configuration and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ServerModel {
@@ -46,6 +72,7 @@ pub(super) struct ServerModel {
     serial_number: Text,
     host_name: Text,
     holder: Value<HolderModel>,
+    block: Value<BlockModel>,
     queue_length: ValueNumber,
     state: Text,
     claim: Text,
@@ -97,6 +124,22 @@ impl DataSource for Server {
                             ("generation", computed(Number, "Its fencing number.")),
                         ]),
                         "Who holds it; null when nobody does.",
+                    ),
+                ),
+                (
+                    "block",
+                    computed(
+                        object([
+                            ("until", computed(String, "Until when (RFC 3339, UTC).")),
+                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
+                            ("by", computed(String, "Who blocked it.")),
+                            ("reason", computed(String, "Why.")),
+                            (
+                                "released",
+                                computed(String, "`namespace/name` of the maintenance that was released with it."),
+                            ),
+                        ]),
+                        "The time during which no maintenance takes it (`release --block`); null when it is not blocked.",
                     ),
                 ),
                 (
@@ -180,6 +223,7 @@ impl DataSource for Server {
         match engine.store().view(&key).await {
             Ok(view) => {
                 let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now).len();
+                model.block = view.lock.block(view.now).map_or(Value::Null, |block| Value::Value(block.into()));
                 model.queue_length = Value::Value(i64::try_from(waiting).unwrap_or(i64::MAX));
                 model.holder = view.lock.holder().map_or(Value::Null, |holder| {
                     let holder = queue::describe(&view.lock, holder, &view.leases, view.now);

@@ -197,6 +197,33 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
             AttributePath::new("maintenance_id"),
         ),
+        Refusal::KnownToAnother { id, known } => (
+            format!("Another state manages {id}"),
+            format!(
+                "{} marked it at {}. {NOTHING_DONE} Two states of one maintenance would release the server under each \
+                 other: destroy it where it is managed, or take it over with terraform import or adopt = true.",
+                known.by,
+                shown_time(known.since)
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::ReleasedBefore { released } => (
+            format!("{} was released by a person", released.id),
+            format!(
+                "{released}. {NOTHING_DONE} To run the work again, change triggers or the name. To let this configuration \
+                 take the server again, agree with that person and run: terraform-provider-metal release --allow {}",
+                released.id
+            ),
+            AttributePath::new("triggers"),
+        ),
+        Refusal::NotAllowedUnder { holder, existing, asked } => (
+            format!("{holder} belongs to another owner"),
+            format!(
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} The owner of {holder} allows \
+                 it there with allow_under = [{asked:?}]."
+            ),
+            AttributePath::new("maintenance_id"),
+        ),
         Refusal::Claimed { claim } => (
             format!("{server} is claimed already"),
             format!(
@@ -239,6 +266,15 @@ pub(super) fn kept(server: &str, error: &EngineError) -> Diagnostic {
         format!("{server}: {error}. Its last known values are kept."),
         AttributePath::root(),
     )
+}
+
+/// The state of a maintenance that another state took over.
+pub(super) fn managed_elsewhere(server: &str, refusal: &Refusal) -> Diagnostic {
+    let mut problem = of_refusal(server, refusal);
+    problem.detail =
+        format!("{server}: {refusal}. The server was not changed. The resource is dropped from this state.").into();
+    problem.attribute = AttributePath::root();
+    problem
 }
 
 /// The hold was taken away.

@@ -1,12 +1,15 @@
 //! Schema and model of `metal_server_maintenance`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
-    value::{Value, ValueBool, ValueNumber},
+    value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
 use crate::{
@@ -59,6 +62,8 @@ pub(super) struct MaintenanceModel {
     pub(super) complete_when: Value<CompleteModel>,
     pub(super) expires_after: Text,
     pub(super) hold_place_for: Text,
+    pub(super) allow_under: ValueList<Text>,
+    pub(super) adopt: ValueBool,
     pub(super) triggers: Texts,
     pub(super) timeouts: Value<Timeouts>,
     pub(super) state: Text,
@@ -80,7 +85,7 @@ const HOLD_PLACE_FOR: &str = "15m";
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn maintenance_schema() -> Schema {
-    use AttributeType::{Bool, Map, Number, String};
+    use AttributeType::{Bool, List, Map, Number, String};
     let mut all = attributes([
         (
             "server",
@@ -158,6 +163,20 @@ pub(super) fn maintenance_schema() -> Schema {
         (
             "hold_place_for",
             defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+        ),
+        (
+            "allow_under",
+            optional(
+                List(Box::new(String)),
+                "Further owners (the provider's `owner`) whose operations and boot configurations may name this maintenance in `maintenance_id`. Default: only its own.",
+            ),
+        ),
+        (
+            "adopt",
+            optional(
+                Bool,
+                "Take over a maintenance of this name that another state manages; that state then loses it. Without it only `terraform import` does. A maintenance that no state manages yet, as after a killed apply, is always continued. Default: `false`.",
+            ),
         ),
         (
             "triggers",
@@ -303,11 +322,13 @@ impl MaintenanceModel {
         let complete_when = self.check_completion(diags);
         let expires_after = duration(diags, &self.expires_after, path("expires_after"));
         let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
+        let allow_under = self.check_allow_under(diags);
         check_timeouts(diags, &self.timeouts);
         if !diags.errors.is_empty() {
             return None;
         }
         Some(Spec {
+            allow_under,
             window: window?,
             policy: policy?,
             require_claim,
@@ -330,6 +351,21 @@ impl MaintenanceModel {
         if let Value::Value(boot) = &self.boot_configuration {
             boot.hand_over(engine);
         }
+    }
+
+    fn check_allow_under(&self, diags: &mut Diagnostics) -> Vec<String> {
+        let Value::Value(owners) = &self.allow_under else { return Vec::new() };
+        for owner in owners {
+            not_empty(diags, owner, AttributePath::new("allow_under"));
+        }
+        // The order says nothing, so a change of it changes nothing.
+        let named: BTreeSet<&str> = owners.iter().filter_map(given).collect();
+        named.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Whether a maintenance that another state manages is taken over.
+    pub(super) fn adopts(&self) -> bool {
+        self.adopt == Value::Value(true)
     }
 
     fn check_completion(&self, diags: &mut Diagnostics) -> Option<CompleteWhen> {

@@ -33,11 +33,12 @@ pub(super) fn conclude(
     mut model: MaintenanceModel,
     driven: &Driven,
     timeout: Duration,
+    state_id: &str,
 ) -> Option<(MaintenanceModel, Private)> {
     let record = &driven.record;
     let server = record.server().to_owned();
     show(&mut model, record, None, None);
-    let state = Some((model, Private::of(engine, record)));
+    let state = Some((model, Private::of(engine, record).of_state(state_id)));
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     if let Some((summary, detail)) = only_waited(&server, driven, timeout) {
@@ -105,6 +106,14 @@ pub(super) fn conclude(
         }
         Finish::Lost => {
             diags.add_error(no_longer_ours(&server, record));
+            None
+        }
+        // An update says it itself; a create met the change of an earlier run.
+        Finish::NotUpdated { cause, .. } => {
+            error(
+                format!("{server} could not be prepared"),
+                format!("{cause}\n{} holds the server with another configuration. Import it to change it.", record.id),
+            );
             None
         }
     }
@@ -342,7 +351,7 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
             ));
             return Some(());
         }
-        Finish::Stuck(cause) | Finish::Refused(cause) => {
+        Finish::Stuck(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
             (format!("{server} could not be given back"), stuck(record, cause))
         }
         Finish::TimedOut(reason) => (
@@ -402,6 +411,11 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
         server_power: known(server_power.map(|power| power.to_string())),
         expires_after: known(expires_after.map(shown_duration)),
         hold_place_for: Value::Value(shown_duration(hold_place_for)),
+        allow_under: if record.spec.allow_under.is_empty() {
+            Value::Null
+        } else {
+            Value::Value(record.spec.allow_under.iter().cloned().map(Value::Value).collect())
+        },
         triggers: shown_texts(&triggers),
         window: record.spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
         on_window_close: known(

@@ -106,7 +106,7 @@ pub(super) fn operation_schema() -> Schema {
             "policy",
             optional(
                 String,
-                "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`. Needed unless `maintenance_id` is given: then the hold's counts.",
+                "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`. Needed unless `maintenance_id` is given: then no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
             ),
         ),
         (
@@ -240,20 +240,21 @@ impl OperationModel {
         })
     }
 
-    /// Under a hold nobody is asked again, and no window counts: the hold was asked for.
+    /// Under a maintenance no window counts: the server is out of service. The policy of the operation does, where it
+    /// has one: what was approved is the maintenance, not everything that is done under it.
     fn check_policy(&self, diags: &mut Diagnostics) -> Option<Policy> {
         let path = AttributePath::new;
-        if !self.maintenance_id.is_null() {
-            for (name, given) in [
-                ("policy", !self.policy.is_null()),
-                ("require_claim", !self.require_claim.is_null()),
-                ("escalate_after", !self.escalate_after.is_null()),
-                ("window", !self.window.is_null()),
-            ] {
+        if !self.maintenance_id.is_null() && !self.window.is_null() {
+            let detail = "With maintenance_id the operation runs under that maintenance, whose window counted.";
+            bad(diags, path("window"), "Not under a maintenance", detail);
+        }
+        if !self.maintenance_id.is_null() && self.policy.is_null() {
+            for (name, given) in
+                [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]
+            {
                 if given {
-                    let detail =
-                        "With maintenance_id the operation is made under that hold, which was asked for already.";
-                    bad(diags, path(name), "Not under a hold", detail);
+                    let detail = "Without a policy of its own the operation needs no approval under a maintenance. Say policy = \"OwnerApproval\".";
+                    bad(diags, path(name), "Only with OwnerApproval", detail);
                 }
             }
             return Some(Policy::Enforced);

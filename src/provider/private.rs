@@ -1,13 +1,17 @@
 //! What a resource remembers beside its state: which record it stands for, in which store.
 
 use serde::{Deserialize, Serialize};
-use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
+use tf_provider::{
+    AttributePath, Diagnostic, Diagnostics,
+    value::{Value, ValueNumber},
+};
+use uuid::Uuid;
 
 use crate::{
     backend::NativeOwnership,
     engine::Engine,
     maintenance::{
-        ids::{LockKey, Uid},
+        ids::{Generation, LockKey, Uid},
         state::Maintenance,
     },
     plugin::diagnostic,
@@ -20,6 +24,9 @@ use super::values::{Text, given};
 pub(super) struct Private {
     uid: String,
     store: String,
+    /// The random number of this state: the record is marked with it. Empty in states of 0.1.0.
+    #[serde(default)]
+    state: String,
 }
 
 /// What a state tells of its record by itself.
@@ -28,12 +35,31 @@ pub(super) struct Remembered<'a> {
     pub(super) id: &'a Text,
     pub(super) lock_key: &'a Text,
     pub(super) requested_at: Option<&'a Text>,
+    pub(super) generation: ValueNumber,
 }
 
 impl Private {
     /// Of a record.
     pub(super) fn of(engine: &Engine, record: &Maintenance) -> Self {
-        Self { uid: record.uid.0.clone(), store: engine.store().id().to_owned() }
+        Self { uid: record.uid.0.clone(), store: engine.store().id().to_owned(), state: String::new() }
+    }
+
+    /// A number for a state that begins.
+    pub(super) fn new_state() -> String {
+        Uuid::new_v4().simple().to_string()
+    }
+
+    /// What this state remembers, with the state's own number.
+    pub(super) fn of_state(self, state: &str) -> Self {
+        Self { state: state.to_owned(), ..self }
+    }
+
+    /// The state's own number; empty where it has none.
+    pub(super) fn state(private: &Value<Self>) -> &str {
+        match private {
+            Value::Value(private) => &private.state,
+            _ => "",
+        }
     }
 
     /// The record.
@@ -61,7 +87,9 @@ impl Private {
         let record = found.record();
         let same = record.owner == engine.owner()
             && Some(record.lock_key.0.as_str()) == given(state.lock_key)
-            && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()));
+            && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()))
+            // A state that was copied, or lost the maintenance, is behind.
+            && (record.known_to.is_none() || state.generation == number(record.generation));
         same.then(|| record.uid.clone())
     }
 
@@ -74,6 +102,10 @@ impl Private {
             AttributePath::root(),
         )
     }
+}
+
+fn number(generation: Generation) -> ValueNumber {
+    Value::Value(i64::try_from(generation).unwrap_or(i64::MAX))
 }
 
 /// What a claim or an approval remembers: where it is kept.

@@ -17,7 +17,7 @@ use crate::{
     store::LockView,
 };
 
-use super::values::shown_duration;
+use super::{standing::Standing as NameStanding, values::shown_duration};
 
 /// What stands between a wish and its start.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,8 @@ pub(super) struct Prospect {
     pub(super) approval_missing: bool,
     /// The digest that an approval would be bound to.
     pub(super) digest: String,
+    /// What is known of the name, and of a block.
+    name: NameStanding,
     /// What there is to say about the owner.
     owner_line: Option<String>,
     /// When the window opens, and when it closes then; `None`: there is no window, or it never opens.
@@ -54,6 +56,7 @@ impl Prospect {
         engine: &Engine,
         spec: &Spec,
         id: Option<&MaintenanceId>,
+        adopt: bool,
         key: Option<&LockKey>,
         power: Option<PowerState>,
         patience: Option<Duration>,
@@ -73,6 +76,7 @@ impl Prospect {
             prospect.store_answered = true;
             prospect.ask_owner(engine, spec, id, view);
             prospect.ahead = ahead(engine, spec, id, view);
+            prospect.name = NameStanding::of(engine, spec, id, adopt, view);
         }
         prospect.look_at_window(engine, spec, patience);
         prospect.guess_start(engine.now());
@@ -92,9 +96,11 @@ impl Prospect {
             (false, _) => {
                 format!("Queue: not known, the coordination store or what manages {} did not answer.", self.server)
             }
+            (true, 0) if self.name.holds() => "Queue: it holds the server already.".to_owned(),
             (true, 0) => "Queue: free.".to_owned(),
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
         });
+        lines.extend(self.name.lines());
         lines.extend(self.window_line.clone());
         lines
     }
@@ -177,10 +183,13 @@ impl Prospect {
     fn guess_start(&mut self, now: Timestamp) {
         // Whoever is before it and may start holds the server for a time that nobody told.
         let blocked = self.ahead.iter().any(|entry| !entry.holds && entry.hindrance.is_none());
-        if !self.store_answered || self.approval_missing || blocked {
+        if !self.store_answered || self.approval_missing || blocked || self.name.released.is_some() {
             return;
         }
         let mut earliest = now.max(self.window.map_or(now, |(opens, _)| opens));
+        if let Some(block) = &self.name.block {
+            earliest = earliest.max(block.until);
+        }
         if let Some(holder) = self.ahead.iter().find(|entry| entry.holds) {
             let Some(expires) = holder.expires_at else { return };
             earliest = earliest.max(expires);

@@ -9,6 +9,7 @@ use crate::{
     engine::{Control, Driven, Engine, Wish},
     maintenance::{
         decide::Finish,
+        lock::AskingState,
         spec::{Spec, WaitFor},
         state::{Ending, Phase},
     },
@@ -20,6 +21,7 @@ use super::{
     cell::Cell,
     diagnostics::{kept, no_longer_ours, of_engine},
     maintenance_outcome::{over_already, released},
+    not_updated::not_updated,
     private::{Private, Remembered, missing_here},
     review,
     values::{bad, given, shown_duration, time_limit},
@@ -126,7 +128,7 @@ fn conclude(
             ));
             state
         }
-        Finish::Stuck(cause) => {
+        Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
             error(
                 format!("{server} could not be put back"),
                 format!(
@@ -173,6 +175,8 @@ impl Resource for ServerBootConfiguration {
             && let Some(engine) = self.cell.engine_if_ready()
             && may_be_made(diags, &engine, &model)
         {
+            let hold = model.hold(diags);
+            self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
             self.cell.unless_stopped(review::boot_configuration(diags, &engine, &spec)).await;
         }
         model.unknown_outputs();
@@ -260,6 +264,7 @@ impl Resource for ServerBootConfiguration {
             id: model.record_id(engine.owner())?,
             spec: Spec { parent, ..spec },
             wait_for: WaitFor::InMaintenance,
+            asking: AskingState::default(),
         };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
@@ -292,14 +297,26 @@ impl Resource for ServerBootConfiguration {
         let spec = model.check(diags)?;
         model.boot().hand_over(&engine);
         let server = spec.server.clone();
-        let wish = Wish { id: model.record_id(engine.owner())?, spec, wait_for: WaitFor::InMaintenance };
+        let wish = Wish {
+            id: model.record_id(engine.owner())?,
+            spec,
+            wait_for: WaitFor::InMaintenance,
+            asking: AskingState::default(),
+        };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(prior), private));
         };
         match engine.resume(&uid, &wish, &control).await {
-            Ok(Some(driven)) => conclude(diags, &engine, model, &driven, control.timeout),
+            Ok(Some(driven)) => {
+                if not_updated(diags, &engine, &driven).await {
+                    let mut kept = prior;
+                    kept.show(&driven.record);
+                    return Some((Value::Value(kept), private));
+                }
+                conclude(diags, &engine, model, &driven, control.timeout)
+            }
             Ok(None) => {
                 let mut model = model;
                 if let Ok(Some(held)) = engine.held(&uid).await {
@@ -324,7 +341,8 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None };
+        let state =
+            Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: Value::Null };
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));
             return None;

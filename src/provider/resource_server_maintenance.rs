@@ -7,15 +7,21 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 
 use crate::{
     engine::{Control, Engine, EngineError, Wish},
-    maintenance::{ids::MaintenanceId, spec::WaitFor, state::Ending},
+    maintenance::{
+        ids::MaintenanceId,
+        lock::{AskingState, Refusal},
+        spec::WaitFor,
+        state::Ending,
+    },
     plugin::{ResourceExt, diagnostic},
 };
 
 use super::{
     cell::Cell,
-    diagnostics::{kept, of_engine},
+    diagnostics::{kept, managed_elsewhere, of_engine},
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
+    not_updated::not_updated,
     private::{Private, Remembered, missing_here},
     review,
     values::{given, time_limit},
@@ -78,7 +84,8 @@ impl Resource for ServerMaintenance {
         {
             let id = model.name_id();
             let patience = self.patience(&model);
-            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref(), patience)).await;
+            let adopt = model.adopts();
+            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref(), adopt, patience)).await;
         }
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
@@ -116,7 +123,7 @@ impl Resource for ServerMaintenance {
         if !replaced.is_empty() {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
                 let patience = self.patience(&model);
-                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None, patience)).await;
+                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None, false, patience)).await;
             }
             model.unknown_outputs();
             return Some((Value::Value(model), private, replaced));
@@ -155,17 +162,19 @@ impl Resource for ServerMaintenance {
         let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
         model.hand_over(&engine);
-        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
+        let asking = AskingState { state: Private::new_state(), adopt: model.adopts() };
+        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
             Ok(driven) => {
-                let (mut model, private) = conclude(diags, &engine, model, &driven, control.timeout)?;
+                let state = &wish.asking.state;
+                let (mut model, private) = conclude(diags, &engine, model, &driven, control.timeout, state)?;
                 fill_place(&engine, &mut model, &private).await;
                 Some((Value::Value(model), Value::Value(private)))
             }
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
-                self.held_all_the_same(&engine, model, &wish.id).await
+                self.held_all_the_same(&engine, model, &wish).await
             }
         }
     }
@@ -184,7 +193,10 @@ impl Resource for ServerMaintenance {
         let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
         model.hand_over(&engine);
-        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for() };
+        let state = Private::state(&private);
+        let state = if state.is_empty() { Private::new_state() } else { state.to_owned() };
+        let asking = AskingState { state, adopt: false };
+        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));
@@ -192,7 +204,14 @@ impl Resource for ServerMaintenance {
         };
         match engine.resume(&uid, &wish, &control).await {
             Ok(Some(driven)) => {
-                let concluded = conclude(diags, &engine, model, &driven, control.timeout);
+                if not_updated(diags, &engine, &driven).await {
+                    // The previous configuration is in force again, or the server is on its way back to it.
+                    let mut kept = prior;
+                    show(&mut kept, &driven.record, None, None);
+                    return Some((Value::Value(kept), private));
+                }
+                let state = &wish.asking.state;
+                let concluded = conclude(diags, &engine, model, &driven, control.timeout, state);
                 let (mut model, private) = concluded?;
                 fill_place(&engine, &mut model, &private).await;
                 Some((Value::Value(model), Value::Value(private)))
@@ -222,15 +241,24 @@ impl Resource for ServerMaintenance {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: Some(&model.requested_at) };
+        let state = Remembered {
+            id: &model.id,
+            lock_key: &model.lock_key,
+            requested_at: Some(&model.requested_at),
+            generation: model.generation,
+        };
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));
             return None;
         };
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
-        match engine.release(&uid, &server, Ending::Completed, &control).await {
+        match engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control).await {
             Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
+                diags.add_warning(managed_elsewhere(&server, &refusal));
+                Some(())
+            }
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
                 let mut problem = of_engine(&server, &error);
@@ -260,6 +288,13 @@ impl Resource for ServerMaintenance {
         };
         match engine.held(&uid).await {
             Ok(Some(held)) => {
+                if held.active
+                    && let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
+                        engine.mark_known(&held.record, Private::state(&private)).await
+                {
+                    diags.add_warning(managed_elsewhere(&server, &refusal));
+                    return Some((Value::Null, private));
+                }
                 let kept = model.clone();
                 let refreshed = Box::pin(refresh(diags, &engine, model, held));
                 let shown = self.cell.unless_stopped(refreshed).await;
@@ -293,11 +328,16 @@ impl Resource for ServerMaintenance {
                 return None;
             }
         };
-        match engine.active(&id).await {
+        let state = Private::new_state();
+        let taken = match engine.active(&id).await {
+            Ok(record) => engine.take_over(&record, &state).await.map(|()| record),
+            Err(error) => Err(error),
+        };
+        match taken {
             Ok(record) => {
                 let mut model = imported(&record);
                 show(&mut model, &record, None, None);
-                Some((Value::Value(model), Value::Value(Private::of(&engine, &record))))
+                Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state))))
             }
             Err(error) => {
                 diags.add_error(of_engine(&id.to_string(), &error));
@@ -320,15 +360,15 @@ impl ServerMaintenance {
         &self,
         engine: &Arc<Engine>,
         mut model: MaintenanceModel,
-        id: &MaintenanceId,
+        wish: &Wish,
     ) -> Option<(Value<MaintenanceModel>, Value<Private>)> {
-        let held = engine.held_by_name(id).await.ok()??;
+        let held = engine.held_by_name(&wish.id).await.ok()??;
         let ours = held.active && held.record.prior.is_some() && held.record.requester.id == engine.runner().id;
         if !ours {
             return None;
         }
         show(&mut model, &held.record, None, None);
-        Some((Value::Value(model), Value::Value(Private::of(engine, &held.record))))
+        Some((Value::Value(model), Value::Value(Private::of(engine, &held.record).of_state(&wish.asking.state))))
     }
 }
 

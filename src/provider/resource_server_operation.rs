@@ -9,6 +9,7 @@ use crate::{
     engine::{Control, Driven, Engine, Wish},
     maintenance::{
         decide::Finish,
+        lock::AskingState,
         operate::Outcome,
         spec::{Spec, WaitFor},
         state::{Ending, Phase},
@@ -47,7 +48,9 @@ impl ServerOperation {
         let spec = model.check(diags, engine.as_deref());
         if let (Some(engine), Some(spec)) = (engine, spec) {
             let patience = self.control(model, true).timeout;
-            let id = model.name_id();
+            let (id, hold) = (model.name_id(), model.hold(diags));
+            let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
+            self.cell.unless_stopped(asked).await;
             let reviewed =
                 review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
             self.cell.unless_stopped(reviewed).await;
@@ -105,7 +108,7 @@ fn conclude(
             error(format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."));
             None
         }
-        Finish::TimedOut(reason) | Finish::Stuck(reason) => {
+        Finish::TimedOut(reason) | Finish::Stuck(reason) | Finish::NotUpdated { cause: reason, .. } => {
             error(
                 format!("{server} was not available in time"),
                 format!(
@@ -229,7 +232,12 @@ impl Resource for ServerOperation {
         let server = spec.server.clone();
         let hold = model.hold(diags);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
-        let wish = Wish { id: model.name_id()?, spec: Spec { parent, ..spec }, wait_for: WaitFor::InMaintenance };
+        let wish = Wish {
+            id: model.name_id()?,
+            spec: Spec { parent, ..spec },
+            wait_for: WaitFor::InMaintenance,
+            asking: AskingState::default(),
+        };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
             Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout),
@@ -257,7 +265,8 @@ impl Resource for ServerOperation {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         let server = spec.server.clone();
-        let wish = Wish { id: model.name_id()?, spec, wait_for: WaitFor::InMaintenance };
+        let wish =
+            Wish { id: model.name_id()?, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));
@@ -289,7 +298,12 @@ impl Resource for ServerOperation {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: Some(&model.requested_at) };
+        let state = Remembered {
+            id: &model.id,
+            lock_key: &model.lock_key,
+            requested_at: Some(&model.requested_at),
+            generation: Value::Null,
+        };
         // Without a record there is nothing that could be made again.
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else { return Some(()) };
         let control = self.control(&model, false);

@@ -6,7 +6,7 @@ use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
     backend::{BackendError, IdentityKind},
-    engine::Engine,
+    engine::{Engine, EngineError},
     maintenance::{
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
@@ -31,17 +31,18 @@ pub(super) async fn maintenance(
     engine: &Engine,
     spec: &Spec,
     id: Option<&MaintenanceId>,
+    adopt: bool,
     patience: Option<Duration>,
 ) {
     let boot_at = AttributePath::new("boot_configuration");
     let Some(seen) = server(diags, engine, spec, Some(&boot_at)).await else { return };
-    effects(diags, engine, spec, seen, id, patience).await;
+    effects(diags, engine, spec, seen, id, adopt, patience).await;
 }
 
 /// Reviews a boot configuration that is about to be made.
 pub(super) async fn boot_configuration(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
     let Some(seen) = server(diags, engine, spec, None).await else { return };
-    effects(diags, engine, spec, seen, None, None).await;
+    effects(diags, engine, spec, seen, None, false, None).await;
 }
 
 /// Reviews an operation that is about to be made, in its own turn or under the hold that is named.
@@ -65,7 +66,7 @@ pub(super) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, spec, seen, id, Some(patience)).await,
+        None => effects(diags, engine, spec, seen, id, false, Some(patience)).await,
         Some(hold) => diags.add_warning(diagnostic(
             "Servers will be switched or booted",
             format!("{} {} It happens under {hold}.", spec.server, spec.effect()),
@@ -84,7 +85,13 @@ pub(super) async fn hold(
     let Some(id) = hold else { return Ok(None) };
     let at = || AttributePath::new("maintenance_id");
     match engine.active(id).await {
-        Ok(hold) if hold.spec.kind == Kind::Maintenance => Ok(Some(hold.uid)),
+        Ok(hold) if hold.spec.kind == Kind::Maintenance => {
+            if let Some(refusal) = hold.refuses_under(engine.owner()) {
+                diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
+                return Err(());
+            }
+            Ok(Some(hold.uid))
+        }
         Ok(_) => {
             bad(
                 diags,
@@ -100,6 +107,21 @@ pub(super) async fn hold(
             diags.add_error(problem);
             Err(())
         }
+    }
+}
+
+/// Whether this owner may act under the maintenance that is named, as far as that is known: a plan may come before it.
+pub(super) async fn may_act_under(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    hold: Option<&MaintenanceId>,
+    server: &str,
+) {
+    let Some(id) = hold else { return };
+    if let Ok(hold) = engine.active(id).await
+        && let Some(refusal) = hold.refuses_under(engine.owner())
+    {
+        diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
     }
 }
 
@@ -184,6 +206,7 @@ async fn effects(
     spec: &Spec,
     seen: Seen,
     id: Option<&MaintenanceId>,
+    adopt: bool,
     patience: Option<Duration>,
 ) {
     if let Some(warning) = engine.store().reach_warning() {
@@ -195,7 +218,7 @@ async fn effects(
         None => engine.known_lock_key(&spec.server).await,
     };
     let power = seen.view.map(|view| view.power);
-    let prospect = Prospect::look(engine, spec, id, key.as_ref(), power, patience).await;
+    let prospect = Prospect::look(engine, spec, id, adopt, key.as_ref(), power, patience).await;
     if let Some(late) = &prospect.too_late {
         bad(
             diags,

@@ -125,7 +125,7 @@ impl Store for MemoryStore {
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
         let state = self.state();
         let now = self.clock.now();
-        let busy = state.locks.values().filter(|lock| !lock.active.is_empty() || !lock.ownership.is_empty());
+        let busy = state.locks.values().filter(|lock| !lock.is_idle());
         Ok(busy.map(|lock| state.view(lock.clone(), now)).collect())
     }
 

@@ -108,7 +108,7 @@ pub trait Store: Send + Sync + Debug {
     /// Reads one lock key. A key nobody asked for yet is an empty lock.
     async fn view(&self, key: &LockKey) -> Result<LockView, StoreError>;
 
-    /// Reads every lock key that has an active record or an owner, sorted by key: the whole queue in one read.
+    /// Reads every lock key that has an active record, an owner, or something that a person forbade, sorted by key: the whole queue in one read.
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError>;
 
     /// Finds a maintenance by name: the active one, else the one that ended last.

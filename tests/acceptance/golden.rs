@@ -225,3 +225,70 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     golden!("errors", text);
     let _ = SOON;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_fail_releases_that_stand_and_other_states() {
+    let (fleet, images) = (Fleet::new(2).await, Images::start().await);
+    let mut holder = Workspace::new(Host::OpenTofu);
+    let mut text = String::new();
+    let boots = |image: &str, more: &str| {
+        let boot = format!("{{ method = \"virtual_media\", image = \"{}\"{more} }}", images.url(image));
+        let more = format!("server_power = \"On\"\n  boot_configuration = {boot}\n  timeouts = {{ update = \"4s\" }}");
+        maintenance("node1", "m", &more)
+    };
+    fleet.configure(&holder, &boots("rescue.iso", ""));
+    holder.apply().await.succeeded();
+    fleet.configure(&holder, &boots("missing.bin", ""));
+    text.push_str(&format!("# A change that is refused\n{}", apply(&holder).await));
+    let never = format!(", ready_when = {{ url = \"{}\" }}", images.url("never"));
+    fleet.configure(&holder, &boots("other.iso", &never));
+    let failed = apply(&holder).await;
+    // Which step the time limit ends at is up to the machine.
+    let step = without_step(&failed);
+    text.push_str(&format!("\n# A change that is undone\n{step}"));
+    fleet.configure(&holder, &boots("rescue.iso", ""));
+    holder.plan().await.is_empty();
+
+    let copy = holder.beside();
+    fleet.configure(&copy, &boots("rescue.iso", ""));
+    text.push_str(&format!("\n# A second state: its plan\n{}", plan(&copy).await));
+    text.push_str(&format!("\n# A second state: its apply\n{}", apply(&copy).await));
+    let adopts = boots("rescue.iso", "").replace("policy", "adopt = true\n  policy");
+    fleet.configure(&copy, &adopts);
+    text.push_str(&format!("\n# A second state that adopts\n{}", plan(&copy).await));
+    let restart = "resource \"metal_server_operation\" \"now\" {\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \"restart\"\n  operation = \"PowerCycle\"\n  maintenance_id = \"tests/m\"\n}\n";
+    fleet.configure_with(&copy, "owner = \"others\"", restart);
+    text.push_str(&format!("\n# Under the maintenance of another owner\n{}", plan(&copy).await));
+
+    fleet.command_line(&mut holder);
+    let show = holder.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
+    let show: Value = serde_json::from_str(&show).unwrap();
+    let generation = show["maintenance"]["generation"].to_string();
+    let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed", "--block", "4h"];
+    holder.metal(&release).await.succeeded();
+    text.push_str(&format!("\n# Released and blocked: the next plan\n{}", plan(&holder).await));
+    text.push_str(&format!("\n# Released and blocked: the next apply\n{}", apply(&holder).await));
+    let queue = holder.metal(&["queue"]).await.succeeded().stdout;
+    let show = holder.metal(&["show", "tests/m"]).await.succeeded().stdout;
+    let show: String = show.lines().take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect();
+    fleet.configure(&copy, &maintenance("node1", "other", "timeouts = { create = \"2s\" }"));
+    text.push_str(&format!("\n# Blocked: another maintenance\n{}", apply(&copy).await));
+    let allow = holder.metal(&["release", "--allow", "tests/m"]).await.succeeded().stdout;
+    let twice = holder.metal(&["release", "--allow", "tests/m"]).await.failed().stderr;
+    text.push_str(&format!(
+        "\n$ queue\n{queue}\n$ show tests/m\n{show}\n$ release --allow tests/m\n{allow}\n$ release --allow tests/m\n{twice}"
+    ));
+    golden!("holds", text);
+}
+
+/// A diagnostic without the step at which a time limit ended.
+fn without_step(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match line.split_once("ended at step ") {
+            Some((before, _)) => lines.push(format!("{before}ended at step <step>")),
+            None => lines.push(line.to_owned()),
+        }
+    }
+    lines.join("\n") + "\n"
+}

@@ -36,9 +36,13 @@ mod metal_server_claim;
 mod metal_server_maintenance;
 mod metal_server_operation;
 mod node_leases;
+mod one_state;
 mod queue;
+mod releases;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod servers;
 mod stores;
+mod under_holds;
+mod updates;
 mod windows;

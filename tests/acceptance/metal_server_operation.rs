@@ -173,7 +173,11 @@ for_each_host! {
             ("ForceRestart", "proof = \"boot\"", "shows no boot progress"),
             ("Nmi", "proof = \"boot\"", "Not for this operation"),
             ("ForceRestart", "when_off = \"panic\"", "Not a possible value"),
-            ("ForceRestart", "maintenance_id = \"tests/m\"\n  policy = \"Enforced\"", "Not under a hold"),
+            (
+                "ForceRestart",
+                "maintenance_id = \"tests/m\"\n  window = { schedule = \"0 22 * * *\", duration = \"1h\" }",
+                "Not under a maintenance",
+            ),
             ("ForceRestart", "maintenance_id = \"m\"", "Not an id of a maintenance"),
             ("ForceRestart", "policy = \"Enforced\"\n  escalate_after = \"1h\"", "Only with OwnerApproval"),
             ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),

@@ -146,6 +146,7 @@ for_each_host! {
         workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();
+        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();
 
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
@@ -154,6 +155,7 @@ for_each_host! {
         workspace.metal(&as_it_is).await.succeeded();
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();
+        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();
 
         // Without `take` it is looked at, and nothing is written.
         fleet.configure_with(&workspace, &place.minded("take = false"), &maintenance("node1", "m", "server_power = \"Off\""));

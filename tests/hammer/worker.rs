@@ -14,6 +14,7 @@ use terraform_provider_metal::{
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, Uid},
+        lock::AskingState,
         machine::PowerTarget,
         power::Limits,
         spec::{BootMethod, BootSpec, Kind, Spec, WaitFor},
@@ -234,7 +235,7 @@ impl Worker {
             release_timeout: Duration::from_mins(5),
         };
         let id = MaintenanceId::new(&self.run, &order.hold()).unwrap();
-        let wish = |wait_for| Wish { id: id.clone(), spec: order.spec(), wait_for };
+        let wish = |wait_for| Wish { id: id.clone(), spec: order.spec(), wait_for, asking: AskingState::default() };
         let mut uid = order.uid.clone();
         if order.from == From::Ask {
             let asked = engine.hold(&wish(WaitFor::Enqueued), &control).await?;

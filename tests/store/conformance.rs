@@ -37,6 +37,7 @@ macro_rules! conforms {
             a_key_nobody_asked_for_is_empty
             what_one_handle_wrote_the_other_reads_unchanged
             what_else_is_known_of_a_lock_is_kept
+            what_a_person_forbade_is_kept_and_shown
             a_request_that_comes_back_finds_its_record
             a_name_is_refused_to_another_owner_or_wish
             a_name_in_use_is_refused_until_its_process_is_gone
@@ -142,6 +143,34 @@ pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
     .unwrap();
     let seen = one.view(&k).await.unwrap().lock;
     assert!(seen.extension.is_empty() && seen.slot.is_some());
+}
+
+pub async fn what_a_person_forbade_is_kept_and_shown(bench: &Bench) {
+    let (one, other, k) = (bench.open().await, bench.open().await, key("k"));
+    apply(&*one, &k, |lock, leases, now| {
+        let uid = lock.enqueue(request("a", 1), leases, now)?.uid().clone();
+        lock.forbid(&uid, &runner(2), "node needed", Some(Duration::from_hours(1)), now)?;
+        lock.active.clear();
+        Ok(())
+    })
+    .await
+    .unwrap();
+    // Nobody holds the lock, waits for it or owns the server, and still it is to be seen.
+    let seen = other.view_all().await.unwrap();
+    let [view] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(view.lock.release_of(&id("a")).map(|released| released.reason.as_str()), Some("node needed"));
+    assert_eq!(view.lock.block(view.now).map(|block| &block.by), Some(&runner(2)));
+    assert_eq!(other.view(&k).await.unwrap().lock.extension, view.lock.extension);
+    let refused = join(&*other, &k, &request("a", 2)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::ReleasedBefore { .. })), "{refused}");
+    apply(&*other, &k, |lock, _, now| {
+        lock.allow(&id("a"), "carol", now);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert!(one.view_all().await.unwrap().is_empty());
+    join(&*one, &k, &request("a", 1)).await.unwrap();
 }
 
 pub async fn a_request_that_comes_back_finds_its_record(bench: &Bench) {

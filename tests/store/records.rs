@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terraform_provider_metal::maintenance::{
     ids::{LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
-    lock::Request,
+    lock::{AskingState, Request},
     spec::{Kind, Spec},
 };
 
@@ -55,5 +55,6 @@ pub fn request(name: &str, n: u32) -> Request {
         spec: spec(),
         runner: runner(n),
         keeps_place: false,
+        asking: AskingState::default(),
     }
 }

@@ -121,7 +121,7 @@ async fn a_heartbeat_after_the_check_of_the_store_does_not_count_for_the_call() 
     let operator = world.process("carol");
     let id = MaintenanceId::new("ops", "off").unwrap();
     let seen = operator.active(&id).await.unwrap().generation;
-    let released = operator.force_release(&id, seen, "node needed", &control()).await.unwrap();
+    let released = operator.force_release(&id, seen, "node needed", None, &control()).await.unwrap();
     assert_eq!(released.finish, Finish::Over);
     let said = preparing.await.unwrap();
     assert!(matches!(said, Err(EngineError::LeaseLost(_))), "{said:?}");
@@ -141,10 +141,10 @@ async fn the_wait_for_a_predecessor_survives_the_process_that_waits() {
     let taken = Instant::now();
     let stopped = control();
     stopped.stop.cancel();
-    let interrupted = impatient.force_release(&id, seen, "node needed", &stopped).await.unwrap();
+    let interrupted = impatient.force_release(&id, seen, "node needed", None, &stopped).await.unwrap();
     assert_eq!((interrupted.finish, taken.elapsed()), (Finish::Interrupted, Duration::ZERO));
     let seen = again.active(&id).await.unwrap().generation;
-    let released = again.force_release(&id, seen, "node needed", &control()).await.unwrap();
+    let released = again.force_release(&id, seen, "node needed", None, &control()).await.unwrap();
     assert_eq!(released.finish, Finish::Over);
     // Alice renewed a second before.
     assert!(taken.elapsed() + Duration::from_secs(1) >= Tuning::default().lease, "{:?}", taken.elapsed());

@@ -99,7 +99,7 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
     }
     *world.machine.hang_at.lock().unwrap() = None;
     let seen = operator.active(&hold.record.id).await.unwrap().generation;
-    let released = operator.force_release(&hold.record.id, seen, "node needed", &control()).await.unwrap();
+    let released = operator.force_release(&hold.record.id, seen, "node needed", None, &control()).await.unwrap();
     assert_eq!(released.finish, Finish::Over);
     let left = acting.await.unwrap();
     assert!(matches!(left, Ok(Finish::Lost) | Err(_)), "{left:?}");
@@ -139,8 +139,8 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert!(matches!(release(&engine, &held).await.finish, Finish::Stuck(_)));
     let seen = operator.active(&held.record.id).await.unwrap().generation;
     let calls = world.machine.calls.load(Ordering::SeqCst);
-    assert!(operator.abandon(&held.record.id, seen + 1, "gone", &control()).await.is_err(), "another generation");
-    let (_, native) = operator.abandon(&held.record.id, seen, "scrapped", &control()).await.unwrap();
+    assert!(operator.abandon(&held.record.id, seen + 1, "gone", None, &control()).await.is_err(), "another generation");
+    let (_, native) = operator.abandon(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
     assert_eq!(native, None);
     assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();

@@ -7,6 +7,7 @@ mod effects;
 mod fencing;
 mod giving_back;
 mod leaving;
+mod updating;
 
 use std::{
     sync::{
@@ -28,6 +29,7 @@ use crate::{
         decide::Finish,
         ids::{MaintenanceId, RunnerId},
         location::Location,
+        lock::AskingState,
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
         spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec, WaitFor},
         state::{Ending, Phase},
@@ -381,7 +383,12 @@ fn boots_rescue() -> Spec {
 }
 
 fn wish(name: &str, spec: Spec) -> Wish {
-    Wish { id: MaintenanceId::new("ops", name).unwrap(), spec, wait_for: WaitFor::InMaintenance }
+    Wish {
+        id: MaintenanceId::new("ops", name).unwrap(),
+        spec,
+        wait_for: WaitFor::InMaintenance,
+        asking: AskingState::default(),
+    }
 }
 
 async fn release(engine: &Engine, driven: &Driven) -> Driven {
@@ -626,10 +633,12 @@ async fn a_release_by_force_fences_the_holder_and_restores() {
     let engine = world.process("alice");
     let driven = engine.hold(&wish("rescue", boots_rescue()), &control()).await.unwrap();
     let operator = world.process("carol");
-    let wrong = operator.force_release(&driven.record.id, driven.record.generation + 1, "x", &control()).await;
+    let wrong = operator.force_release(&driven.record.id, driven.record.generation + 1, "x", None, &control()).await;
     assert!(matches!(wrong, Err(EngineError::Refused(_))), "{wrong:?}");
-    let released =
-        operator.force_release(&driven.record.id, driven.record.generation, "node needed", &control()).await.unwrap();
+    let released = operator
+        .force_release(&driven.record.id, driven.record.generation, "node needed", None, &control())
+        .await
+        .unwrap();
     assert_eq!(released.finish, Finish::Over);
     assert_as_before(&world.machine);
     assert!(engine.release(&driven.record.uid, "node", Ending::Completed, &control()).await.unwrap().is_none());
@@ -648,7 +657,7 @@ async fn a_release_by_force_while_somebody_prepares_stops_it_before_its_next_ste
     let operator = world.process("carol");
     let id = MaintenanceId::new("ops", "rescue").unwrap();
     let seen = operator.active(&id).await.unwrap().generation;
-    let released = operator.force_release(&id, seen, "node needed", &control()).await.unwrap();
+    let released = operator.force_release(&id, seen, "node needed", None, &control()).await.unwrap();
     assert_eq!(released.finish, Finish::Over);
     assert_eq!(preparing.await.unwrap().finish, Finish::Lost);
     world.machine.with(|inside| assert_eq!(inside.resets, [ResetType::GracefulShutdown]));

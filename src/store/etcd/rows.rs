@@ -232,7 +232,7 @@ fn assemble(
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
 pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
     let mut reads = read_every(&mut found, now, faults)?;
-    reads.retain(|read| !read.stored.lock.active.is_empty() || !read.stored.lock.ownership.is_empty());
+    reads.retain(|read| !read.stored.lock.is_idle());
     Ok(reads)
 }
 

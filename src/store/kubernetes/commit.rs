@@ -98,7 +98,7 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
             next.active = Some(&after.active);
         }
         next.head = Some(Head::of(after, change.commits()));
-        next.busy = Some(!after.active.is_empty() || !after.ownership.is_empty());
+        next.busy = Some(!after.is_idle());
     }
     Ok(next)
 }

@@ -110,7 +110,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
             head: Some(Head::of(lock, String::new())),
             active: Some(&lock.active),
             approvals: claim.is_some().then(|| Words { claim, approvals, commits: String::new() }),
-            busy: Some(!lock.active.is_empty() || !lock.ownership.is_empty()),
+            busy: Some(!lock.is_idle()),
             ..Next::default()
         };
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));

@@ -241,9 +241,11 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
 pub(super) async fn load_all(db: &mut PgConnection, link: &Link) -> Result<Vec<LockView>, StoreError> {
     let query = lock_query!(
         "m.fate = 'active'",
-        "l.claim IS NOT NULL OR l.lock_key IN (SELECT o.lock_key FROM metal.maintenances AS o WHERE o.fate = 'active')"
+        "l.claim IS NOT NULL OR l.slot LIKE '{\"format\":%' OR l.lock_key IN (SELECT o.lock_key FROM metal.maintenances AS o WHERE o.fate = 'active')"
     );
-    load_some(db, query, link).await
+    let mut views = load_some(db, query, link).await?;
+    views.retain(|view| !view.lock.is_idle());
+    Ok(views)
 }
 
 async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> Result<Vec<LockView>, StoreError> {

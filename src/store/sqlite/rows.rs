@@ -165,7 +165,7 @@ pub(super) async fn load_all(
     for row in locks {
         let records = active.remove(&row.0).unwrap_or_default();
         let lock = lock_of(row, records, faults)?.lock;
-        if lock.active.is_empty() && lock.ownership.is_empty() {
+        if lock.is_idle() {
             continue;
         }
         let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());

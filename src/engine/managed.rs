@@ -1,0 +1,80 @@
+//! Which state manages a record: marking it, taking it over, and what a person forbade or allows again.
+
+use std::sync::PoisonError;
+
+use crate::maintenance::{
+    change::{Applied, LockChange},
+    ids::{LockKey, MaintenanceId, Uid},
+    restrictions::{Block, ReleasedName, Restrictions},
+    state::Maintenance,
+};
+
+use super::{Engine, EngineError};
+
+/// What stands against a name: for people who ask about it.
+#[derive(Clone, Debug, Default)]
+pub struct Forbidden {
+    /// The release that refuses it.
+    pub released: Option<ReleasedName>,
+    /// The block of its server that came with that release.
+    pub block: Option<Block>,
+}
+
+impl Engine {
+    /// Marks a record as managed by a state, once. Refused when another state manages it.
+    pub async fn mark_known(&self, record: &Maintenance, state: &str) -> Result<(), EngineError> {
+        if let Some(refusal) = record.refuses_state(state) {
+            return Err(refusal.into());
+        }
+        if record.known_to.is_none() && !state.is_empty() {
+            let by = self.runner().to_string();
+            self.apply(&record.lock_key, &LockChange::MarkKnown { uid: &record.uid, state, by: &by }).await?;
+        }
+        self.managed.lock().unwrap_or_else(PoisonError::into_inner).insert(record.uid.clone());
+        Ok(())
+    }
+
+    /// Whether a state of this run manages a record: a plan that replaces it does not take it over.
+    #[must_use]
+    pub fn manages(&self, uid: &Uid) -> bool {
+        self.managed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// Gives a record to a state, whichever had it before. For an import, which names the record.
+    pub async fn take_over(&self, record: &Maintenance, state: &str) -> Result<(), EngineError> {
+        let by = self.runner().to_string();
+        self.apply(&record.lock_key, &LockChange::TakeOver { uid: &record.uid, state, by: &by }).await?;
+        Ok(())
+    }
+
+    /// What a person forbade about a name.
+    pub async fn forbidden(&self, id: &MaintenanceId) -> Result<Forbidden, EngineError> {
+        let mut found = Forbidden::default();
+        for view in self.store().view_all().await? {
+            found.released = found.released.or_else(|| view.lock.release_of(id).cloned());
+            found.block = found.block.or_else(|| view.lock.block(view.now).filter(|block| block.id == *id).cloned());
+        }
+        Ok(found)
+    }
+
+    /// Lets a name that was released ask again, and ends the block that came with its release. Nothing is returned when
+    /// nothing was forbidden.
+    pub async fn allow(&self, id: &MaintenanceId) -> Result<Restrictions, EngineError> {
+        let by = self.runner().to_string();
+        let views = self.store().view_all().await?;
+        let concerned = |block: Option<&Block>| block.is_some_and(|block| block.id == *id);
+        let keys: Vec<LockKey> = views
+            .iter()
+            .filter(|view| view.lock.release_of(id).is_some() || concerned(view.lock.block(view.now)))
+            .map(|view| view.lock.key.clone())
+            .collect();
+        let mut all = Restrictions::default();
+        for key in keys {
+            if let Applied::Allowed(mut allowed) = self.apply(&key, &LockChange::Allow { id, by: &by }).await? {
+                all.block = all.block.or(allowed.block);
+                all.released.append(&mut allowed.released);
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,297 @@
+//! A change of a maintenance that holds its server already: checked before the server is touched, and
+//! undone when it fails. The lock stays held whatever comes of it.
+//!
+//! The record keeps the specification that the server was prepared for until the change is through.
+//! So a process that continues after a crash knows both: where the change leads, and where it leads
+//! back to.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    machine::{PowerState, PowerTarget},
+    power::{Limits, Need, Verdict},
+    prepare::{self, Facts},
+    restore,
+    spec::{BootMethod, Spec},
+    state::{Maintenance, Phase, PriorState, Progress},
+    step::{Action, Step},
+};
+
+/// A change of a maintenance that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Update {
+    /// The specification that the server was prepared for.
+    pub previous: Spec,
+    /// The digest of `previous`.
+    pub previous_digest: String,
+    /// The specification that is wanted.
+    pub wanted: Spec,
+    /// The digest of `wanted`.
+    pub wanted_digest: String,
+    /// Since when the server has been as `previous` asks, on the store's clock.
+    pub since: Timestamp,
+    /// How the server was before the first step of the change.
+    pub before: Option<PriorState>,
+    /// Whether anything was called that changes the server.
+    pub touched: bool,
+    /// Whether the server may have run a boot configuration of this maintenance before.
+    pub booted_before: bool,
+    /// Where it has got to.
+    pub stage: Stage,
+}
+
+/// Where an update has got to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// The maintenance is `InMaintenance` under its previous specification. What can be checked is
+    /// checked.
+    Checking,
+    /// The server is being prepared for the wanted specification.
+    Applying,
+    /// The server is on its way back to the previous specification, which is in force again.
+    Undoing {
+        /// Why the change failed; `None`: the previous specification is what is wanted now.
+        cause: Option<String>,
+        /// Why undoing could not go on. The next apply or destroy resumes.
+        stuck: Option<String>,
+    },
+}
+
+/// What was done about the server after an update that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// The server had not been changed.
+    NothingChanged,
+    /// The server is as the previous specification asks.
+    Done,
+    /// The server may be anything between both specifications.
+    Failed(String),
+}
+
+/// Whether a change of the specification must be brought to a server that is held already.
+#[must_use]
+pub fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
+    before.server_power != wanted.server_power || before.boot != wanted.boot
+}
+
+impl Maintenance {
+    /// The specification that checks are about: what is wanted, also before it is in force.
+    #[must_use]
+    pub fn checked_spec(&self) -> &Spec {
+        match &self.update {
+            Some(Update { stage: Stage::Checking, wanted, .. }) => wanted,
+            _ => &self.spec,
+        }
+    }
+
+    /// The update that is being undone. `None`: none is.
+    #[must_use]
+    pub fn undoing(&self) -> Option<&Update> {
+        self.update.as_ref().filter(|update| matches!(update.stage, Stage::Undoing { .. }))
+    }
+
+    /// Takes another specification over. Of a prepared server it is only noted what is wanted when
+    /// the server has to change: see [`check`].
+    pub(super) fn revise(&mut self, wanted: &Spec, now: Timestamp) {
+        let wanted = Spec { parent: self.spec.parent.clone(), ..wanted.clone() };
+        let digest = wanted.digest();
+        let other = needs_preparing(&self.spec, &wanted);
+        match (&self.phase, self.update.take()) {
+            (Phase::InMaintenance { since }, _) if other => {
+                self.update = Some(Update {
+                    previous: self.spec.clone(),
+                    previous_digest: self.digest.clone(),
+                    wanted,
+                    wanted_digest: digest,
+                    since: *since,
+                    before: None,
+                    touched: false,
+                    booted_before: self.booted,
+                    stage: Stage::Checking,
+                });
+                return;
+            }
+            // An update that was interrupted. The server is somewhere between.
+            (Phase::Preparing(progress), Some(mut update)) => {
+                let back = !needs_preparing(&update.previous, &wanted);
+                let continues = !other && back == matches!(update.stage, Stage::Undoing { .. });
+                let mut progress = progress.clone();
+                if back {
+                    (update.previous, update.previous_digest) = (wanted.clone(), digest.clone());
+                    update.stage = Stage::Undoing { cause: None, stuck: None };
+                } else {
+                    (update.wanted, update.wanted_digest) = (wanted.clone(), digest.clone());
+                    update.stage = Stage::Applying;
+                }
+                self.spec = wanted;
+                if !continues {
+                    let steps =
+                        if back { undo_steps(self, &update) } else { prepare::steps(&self.spec, self.native.as_ref()) };
+                    progress = Progress::new(steps, now);
+                }
+                self.update = Some(update);
+                self.phase = Phase::Preparing(progress);
+            }
+            // Nothing to come back to yet: the steps under way are those of the old specification.
+            (Phase::Preparing(_), None) if other => {
+                self.phase = Phase::Preparing(Progress::new(prepare::steps(&wanted, self.native.as_ref()), now));
+                self.spec = wanted;
+            }
+            _ => self.spec = wanted,
+        }
+        self.digest = digest;
+    }
+
+    /// Another run of the specification in force continues the record: a change that it does not know is
+    /// not begun, and undoing one is what it wants.
+    pub(super) fn adopt_update(&mut self) {
+        self.update.take_if(|update| update.stage == Stage::Checking);
+        if let Some(Update { stage: Stage::Undoing { cause, stuck }, .. }) = &mut self.update {
+            (*cause, *stuck) = (None, None);
+        }
+    }
+
+    /// Everything that can be checked was: the server may be changed.
+    pub(super) fn begin_update(&mut self, now: Timestamp) {
+        let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
+        update.stage = Stage::Applying;
+        (self.spec, self.digest) = (update.wanted.clone(), update.wanted_digest.clone());
+        self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, self.native.as_ref()), now));
+    }
+
+    /// The change that was under way failed: the previous specification is in force again.
+    pub(super) fn undo(&mut self, cause: &str, now: Timestamp) {
+        let Some(mut update) = self.update.take() else { return };
+        update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
+        (self.spec, self.digest) = (update.previous.clone(), update.previous_digest.clone());
+        let steps = undo_steps(self, &update);
+        self.update = Some(update);
+        self.phase = Phase::Preparing(Progress::new(steps, now));
+    }
+
+    /// Undoing cannot go on; the next try begins the failed step again.
+    pub(super) fn stop_undoing(&mut self, why: &str, now: Timestamp) {
+        if let Some(Update { stage: Stage::Undoing { stuck, .. }, .. }) = &mut self.update {
+            *stuck = Some(why.to_owned());
+        }
+        if let Phase::Preparing(progress) = &mut self.phase {
+            progress.begin_afresh(now);
+        }
+    }
+
+    /// The steps are done: since when the server is as its specification asks.
+    pub(super) fn end_update(&mut self, now: Timestamp) -> Timestamp {
+        match self.update.take() {
+            Some(Update { stage: Stage::Undoing { .. }, since, booted_before, previous, .. }) => {
+                // What the change booted is gone again.
+                self.booted = booted_before || (self.booted && previous.boot.is_some());
+                since
+            }
+            _ => now,
+        }
+    }
+
+    /// Notes that a call is about to be made that changes the server.
+    pub(super) fn note_update_call(&mut self, action: &Action) {
+        if let Some(update) = &mut self.update {
+            update.touched |= action.is_mutation();
+        }
+    }
+
+    /// Records how the server was before the first step of the update.
+    pub(super) fn record_before_update(&mut self, state: PriorState) {
+        if let Some(update) = &mut self.update {
+            update.before.get_or_insert(state);
+        }
+    }
+
+    /// Whether the state of the server before the update is not recorded yet.
+    #[must_use]
+    pub fn records_before_update(&self) -> bool {
+        self.prior.is_some()
+            && self.update.as_ref().is_some_and(|update| update.stage == Stage::Applying && update.before.is_none())
+    }
+}
+
+/// What keeps an update from being begun: the first of what can be checked without changing anything.
+#[must_use]
+pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
+    let spec = record.checked_spec();
+    // The external system checks and fetches what it boots itself.
+    let boots_there = record.native.as_ref().is_some_and(|native| native.system.boots);
+    if let Some(boot) = spec.boot.as_ref().filter(|_| !boots_there) {
+        if boot.image.is_some() {
+            match &facts.image {
+                None => return Verdict::Look(Need::Image),
+                Some(Err(problem)) => return Verdict::Fail(format!("{}: {problem}", Step::CheckImage)),
+                Some(Ok(())) => {}
+            }
+        }
+        if let (BootMethod::VirtualMedia, Some(image)) = (boot.method, &boot.image) {
+            let Some(media) = &facts.media else { return Verdict::Look(Need::Media) };
+            if prepare::choose_slot(media, image).is_none() {
+                return Verdict::Fail("the machine has no virtual drive for this image".to_owned());
+            }
+        }
+    }
+    let Some(capabilities) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
+    let missing = prepare::missing_capabilities(spec, capabilities);
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.into_iter().map(|(_, problem)| problem).collect();
+        return Verdict::Fail(missing.join(" "));
+    }
+    if facts.machine.is_none() { Verdict::Look(Need::Machine) } else { Verdict::Done }
+}
+
+/// The steps from anywhere between to the previous specification. None when nothing was changed.
+fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
+    let (Some(before), true) = (&update.before, update.touched) else { return Vec::new() };
+    let previous = &update.previous;
+    // What the previous specification boots has to be booted again: a boot that holds for one start
+    // was used up.
+    if previous.boot.is_some() && previous.server_power.is_some() {
+        let again = |step: &Step| {
+            matches!(
+                step,
+                Step::SwitchOff | Step::InsertMedium | Step::ConfigureBoot | Step::AwaitReady | Step::ApplyPower
+            )
+        };
+        return prepare::steps(previous, record.native.as_ref()).into_iter().filter(again).collect();
+    }
+    if update.wanted.boot == previous.boot {
+        return vec![Step::RestorePower, Step::Verify];
+    }
+    restore::steps_to(before)
+}
+
+/// What a step of undoing needs next.
+#[must_use]
+pub fn judge(
+    step: Step,
+    record: &Maintenance,
+    update: &Update,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    match step {
+        Step::SwitchOff | Step::InsertMedium | Step::ConfigureBoot | Step::AwaitReady | Step::ApplyPower => {
+            prepare::judge(step, record, progress, facts, limits, now)
+        }
+        _ => restore::judge(step, &as_before(record, update), progress, facts, limits, now),
+    }
+}
+
+/// The record, as if the state before the update were what it found.
+fn as_before(record: &Maintenance, update: &Update) -> Maintenance {
+    let mut prior = update.before.clone();
+    if let (Some(prior), Some(power)) = (&mut prior, update.previous.server_power) {
+        prior.power = match power {
+            PowerTarget::On => PowerState::On,
+            PowerTarget::Off => PowerState::Off,
+        };
+    }
+    Maintenance { prior, booted: record.booted && !update.booted_before, ..record.clone() }
+}

@@ -1,0 +1,92 @@
+//! What stands against a request, or comes with it, before its turn counts: a record of its name, a release of it by
+//! a person, a block of the server.
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        queue::shown_time,
+        restrictions::{Block, ReleasedName},
+        spec::Spec,
+        state::Maintenance,
+    },
+    store::LockView,
+};
+
+/// What a store knows about a name and its server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing {
+    /// The record that the next run continues.
+    pub(super) continued: Option<Box<Maintenance>>,
+    /// Whether the configuration says that it takes the record from another state.
+    adopt: bool,
+    /// The release that refuses the name.
+    pub(super) released: Option<ReleasedName>,
+    /// The block of the server.
+    pub(super) block: Option<Block>,
+}
+
+impl Standing {
+    /// Reads it from a view of the server's lock.
+    pub(super) fn of(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, adopt: bool, view: &LockView) -> Self {
+        let digest = engine.as_asked_here(spec).digest();
+        // Another owner or specification is refused with both shown.
+        let same = |record: &&Maintenance| {
+            let ours = record.owner == engine.owner() && record.digest == digest;
+            // One that is replaced is not taken over.
+            Some(&record.id) == id && ours && !engine.manages(&record.uid)
+        };
+        Self {
+            continued: view.lock.active.iter().find(same).map(|record| Box::new(record.clone())),
+            adopt,
+            released: id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned(),
+            block: view.lock.block(view.now).cloned(),
+        }
+    }
+
+    /// Whether the record that is continued holds the server.
+    pub(super) fn holds(&self) -> bool {
+        self.continued.as_ref().is_some_and(|record| record.admitted_at.is_some())
+    }
+
+    /// In sentences, for a reviewer.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(record) = &self.continued {
+            lines.push(self.takeover(record));
+        }
+        if let Some(released) = &self.released {
+            lines.push(format!(
+                "Refused: {released}. Apply fails until triggers or the name change, or: terraform-provider-metal \
+                 release --allow {}",
+                released.id
+            ));
+        }
+        if let Some(block) = &self.block {
+            lines.push(format!("Block: {block}."));
+        }
+        lines
+    }
+
+    fn takeover(&self, record: &Maintenance) -> String {
+        let (id, by, at) = (&record.id, &record.requester, shown_time(record.requested_at));
+        match (&record.known_to, self.adopt) {
+            (Some(known), false) => format!(
+                "Another state has {id} since {} ({}): apply fails. Destroy it there, or take it over with terraform \
+                 import or adopt = true.",
+                shown_time(known.since),
+                known.by
+            ),
+            (Some(known), true) => format!(
+                "Takes over {id}, the maintenance of {by} requested at {at}, from another state ({}, since {}): adopt = \
+                 true.",
+                known.by,
+                shown_time(known.since)
+            ),
+            (None, _) => format!(
+                "Takes over {id}, the maintenance of {by} requested at {at} ({}): no state has it yet.",
+                record.phase.name()
+            ),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Whose operations and boot configurations act under a hold: its owner's, and those that it names.
+
+use crate::support::{
+    simulator::{Fleet, SOON, maintenance},
+    workspace::Workspace,
+};
+
+fn under(more: &str) -> String {
+    format!(
+        "resource \"metal_server_operation\" \"op\" {{\n  server = \"node1\"\n  namespace = \"others\"\n  name = \"restart\"\n  operation = \"ForceRestart\"\n  maintenance_id = \"tests/m\"\n  {more}\n}}\n"
+    )
+}
+
+for_each_host! {
+    async fn a_hold_of_another_owner_is_entered_only_when_it_says_so(host) {
+        let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
+        let other = holder.beside();
+        fleet.configure_with(&holder, "owner = \"team-a\"", &maintenance("node1", "m", ""));
+        holder.apply().await.succeeded();
+        let boot = "resource \"metal_server_boot_configuration\" \"boot\" {\n  server = \"node1\"\n  method = \"pxe\"\n  maintenance_id = \"tests/m\"\n}\n";
+        for body in [under(""), boot.to_owned()] {
+            fleet.configure_with(&other, "owner = \"team-b\"", &body);
+            let refused = other.apply().await.failed();
+            refused.says("tests/m belongs to another owner").says("allow_under").says("team-b");
+            other.try_plan().await.failed().says("tests/m belongs to another owner");
+        }
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+        // The hold allows it in place, and keeps the server.
+        fleet.configure_with(&holder, "owner = \"team-a\"", &maintenance("node1", "m", "allow_under = [\"team-b\"]"));
+        let plan = holder.plan().await;
+        assert_eq!(plan.changes()[0].1, ["update"]);
+        holder.apply().await.succeeded();
+        holder.plan().await.is_empty();
+        fleet.configure_with(&other, "owner = \"team-b\"", &under(""));
+        other.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        fleet.configure_with(&other, "owner = \"team-c\"", &under("").replace("restart", "again"));
+        other.apply().await.failed();
+        holder.destroy().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+    }
+}
+
+for_each_host! {
+    async fn an_operation_under_a_hold_keeps_its_own_policy(host) {
+        let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
+        let (db, other) = (holder.beside(), holder.beside());
+        let claim = "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"primary\"\n}\n";
+        fleet.configure_with(&db, "owner = \"team-db\"", claim);
+        db.apply().await.succeeded();
+        fleet.configure_with(&holder, "owner = \"team-a\"", &maintenance("node1", "m", "allow_under = [\"team-b\"]"));
+        holder.apply().await.succeeded();
+        fleet.configure_with(&other, "owner = \"team-b\"", &under("policy = \"OwnerApproval\""));
+        let waiting = other.start_apply();
+        waiting.until_it_logs("waiting for approval by team-db", SOON).await;
+        assert!(fleet.resets("node1").is_empty());
+        let yes = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  maintenance = \"others/restart\"\n}\n";
+        fleet.configure_with(&db, "owner = \"team-db\"", &format!("{claim}{yes}"));
+        db.apply().await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        holder.destroy().await.succeeded();
+    }
+}

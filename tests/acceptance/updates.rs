@@ -1,0 +1,200 @@
+//! A hold that is changed in place. A change that fails leaves the server held as it was before, and in the state.
+
+use std::time::Duration;
+
+use bmc_simulator::{Fault, JournalQuery, PowerState, SimulatorConfig};
+use serde_json::Value;
+
+use crate::support::{
+    images::Images,
+    simulator::{Fleet, SOON, maintenance},
+    workspace::Workspace,
+};
+
+const HELD: &str = "metal_server_maintenance.held";
+
+fn boots(image: &str, more: &str) -> String {
+    let boot = format!("boot_configuration = {{ method = \"virtual_media\", image = \"{image}\"{more} }}");
+    maintenance("node1", "m", &format!("server_power = \"On\"\n  {boot}\n  timeouts = {{ update = \"4s\" }}"))
+}
+
+/// A preparer that never says that it is ready.
+fn never_ready(images: &Images) -> String {
+    format!(", ready_when = {{ url = \"{}\" }}", images.url("not-yet"))
+}
+
+async fn held(workspace: &Workspace) -> Value {
+    workspace.resource(HELD).await.expect("it is in the state")
+}
+
+/// What the command line shows of the only hold.
+async fn queue(workspace: &Workspace) -> Value {
+    let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
+    let queue: Value = serde_json::from_str(&queue.stdout).unwrap();
+    assert_eq!(queue.as_array().map(Vec::len), Some(1), "{queue}");
+    queue[0].clone()
+}
+
+for_each_host! {
+    async fn what_can_be_checked_is_checked_before_a_held_server_is_touched(host) {
+        let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        let good = boots(&images.url("rescue.iso"), "");
+        fleet.configure(&workspace, &good);
+        workspace.apply().await.succeeded();
+        let (asked, changes) = (fleet.simulator.sequence(), fleet.changes("node1"));
+        let wrong = "0".repeat(64);
+        for (body, why) in [
+            (boots(&images.url("missing.bin"), ""), "404"),
+            (boots(&images.url("other.iso"), &format!(", image_sha256 = \"{wrong}\"")), "SHA-256"),
+            (boots("http://127.0.0.1:1/x.iso", ""), "127.0.0.1:1"),
+        ] {
+            fleet.configure(&workspace, &body);
+            let run = workspace.apply().await.failed();
+            run.says("Update of the maintenance of node1 was refused").says(why);
+            run.says("The server was not changed and stays held by tests/m (InMaintenance, power On)");
+            assert_eq!(fleet.changes("node1"), changes, "{}", run.output);
+            let now = held(&workspace).await;
+            assert_eq!(now["state"], "InMaintenance");
+            assert!(now["boot_configuration"]["image"].as_str().unwrap().contains("rescue.iso"), "{now}");
+            assert_eq!(queue(&workspace).await["state"], "InMaintenance");
+        }
+        assert!(fleet.simulator.sequence() > asked);
+        fleet.configure(&workspace, &good);
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+    }
+}
+
+for_each_host! {
+    async fn a_change_that_fails_half_way_is_undone_and_the_server_stays_held(host) {
+        let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        let good = boots(&images.url("rescue.iso"), "");
+        fleet.configure(&workspace, &good);
+        workspace.apply().await.succeeded();
+        let before = fleet.system("node1");
+        fleet.configure(&workspace, &boots(&images.url("other.iso"), &never_ready(&images)));
+        let run = workspace.apply().await.failed();
+        run.says("Update of the maintenance of node1 failed").says("timeouts.update ended at step");
+        run.says("was undone").says("stays held by tests/m");
+        run.is_silent_about("nothing is left in the state");
+        let now = held(&workspace).await;
+        assert_eq!((now["state"].as_str(), now["power_state"].as_str()), (Some("InMaintenance"), Some("On")), "{now}");
+        assert!(now["boot_configuration"]["image"].as_str().unwrap().contains("rescue.iso"), "{now}");
+        let after = fleet.system("node1");
+        assert_eq!((after.power, &after.media), (before.power, &before.media));
+        assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
+        assert_eq!(queue(&workspace).await["state"], "InMaintenance");
+        fleet.configure(&workspace, &good);
+        workspace.plan().await.is_empty();
+        // Once its preparer answers, the same change goes through.
+        images.also_serves("not-yet");
+        fleet.configure(&workspace, &boots(&images.url("other.iso"), &never_ready(&images)));
+        workspace.apply().await.succeeded();
+        assert!(fleet.runs("node1").contains("other.iso"), "{}", fleet.runs("node1"));
+        workspace.destroy().await.succeeded();
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+    }
+}
+
+for_each_host! {
+    async fn a_hold_that_booted_nothing_is_left_so_when_its_first_boot_fails(host) {
+        let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        let plain = maintenance("node1", "m", "timeouts = { update = \"4s\" }");
+        fleet.configure(&workspace, &plain);
+        workspace.apply().await.succeeded();
+        let before = fleet.system("node1");
+        fleet.configure(&workspace, &boots(&images.url("other.iso"), &never_ready(&images)));
+        workspace.apply().await.failed().says("Update of the maintenance of node1 failed").says("was undone");
+        let after = fleet.system("node1");
+        assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+        assert_eq!(held(&workspace).await["state"], "InMaintenance");
+        assert_eq!(queue(&workspace).await["state"], "InMaintenance");
+        fleet.configure(&workspace, &plain);
+        workspace.plan().await.is_empty();
+        let resets = fleet.resets("node1");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.resets("node1"), resets, "there was nothing left to restore");
+    }
+}
+
+for_each_host! {
+    async fn a_change_that_cannot_be_undone_stays_held_and_goes_on_later(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let power = |power: &str| {
+            maintenance("node1", "m", &format!("server_power = \"{power}\"\n  timeouts = {{ update = \"3s\", delete = \"3s\" }}"))
+        };
+        fleet.configure(&workspace, &power("Off"));
+        workspace.apply().await.succeeded();
+        let _ = fleet.simulator.inject(Fault::error(500, "The service failed.").on_request("POST", "*Reset"));
+        fleet.configure(&workspace, &power("On"));
+        let run = workspace.apply().await.failed();
+        run.says("Update of the maintenance of node1 failed").says("stays held by tests/m");
+        assert_eq!(queue(&workspace).await["id"], "tests/m");
+        fleet.simulator.clear_faults();
+        workspace.apply().await.succeeded();
+        fleet.until("node1", PowerState::On).await;
+        assert_eq!(held(&workspace).await["state"], "InMaintenance");
+        workspace.destroy().await.succeeded();
+    }
+}
+
+/// What comes after an update that was killed or interrupted in its middle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    ApplyAgain,
+    ApplyThePrevious,
+    Destroy,
+}
+
+for_each_host! {
+    async fn an_update_that_is_cut_off_is_gone_on_with_undone_or_given_back(host) {
+        for kill in [true, false] {
+            for then in [Then::ApplyAgain, Then::ApplyThePrevious, Then::Destroy] {
+                let what = format!("kill {kill}, then {then:?}");
+                let mut config = SimulatorConfig::with_systems(1);
+                config.behaviour.graceful_shutdown = Duration::from_secs(1);
+                let (fleet, images, workspace) = (Fleet::with(config).await, Images::start().await, Workspace::new(host));
+                let before = fleet.system("node1");
+                let rescue = boots(&images.url("rescue.iso"), "").replace("4s", "1m");
+                let other = boots(&images.url("other.iso"), "").replace("4s", "1m");
+                fleet.configure(&workspace, &rescue);
+                workspace.apply().await.succeeded();
+                fleet.configure(&workspace, &other);
+                let skip = fleet.resets("node1").len();
+                let run = workspace.start_apply();
+                let query = JournalQuery::system("node1").request("POST", "*Reset*");
+                fleet.simulator.wait_journal(&query, skip + 1, SOON).await.unwrap();
+                if kill {
+                    run.kill_everything();
+                    drop(run);
+                } else {
+                    run.interrupt();
+                    run.wait(SOON).await;
+                }
+                assert_eq!(queue(&workspace).await["state"], "Preparing", "{what}");
+                match then {
+                    Then::ApplyAgain => {
+                        workspace.apply().await.succeeded();
+                        assert!(fleet.runs("node1").contains("other.iso"), "{what}: {}", fleet.runs("node1"));
+                    }
+                    Then::ApplyThePrevious => {
+                        fleet.configure(&workspace, &rescue);
+                        workspace.apply().await.succeeded();
+                        assert!(fleet.runs("node1").contains("rescue.iso"), "{what}: {}", fleet.runs("node1"));
+                    }
+                    Then::Destroy => {}
+                }
+                if then != Then::Destroy {
+                    workspace.plan().await.is_empty();
+                    assert_eq!(held(&workspace).await["state"], "InMaintenance", "{what}");
+                }
+                workspace.destroy().await.succeeded();
+                let after = fleet.system("node1");
+                assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media), "{what}");
+                assert!(fleet.runs("node1").contains("Disk"), "{what}: {}", fleet.runs("node1"));
+            }
+        }
+    }
+}
