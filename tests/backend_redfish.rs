@@ -11,7 +11,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use terraform_provider_metal::{
     backend::{
         Backend, BackendError, IdentityKind, Machine,
-        redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint},
+        redfish::{
+            Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
+        },
     },
     clock::SystemClock,
     maintenance::machine::{BootOverride, PowerState, ResetType},
@@ -35,7 +37,9 @@ impl Bench {
         let simulator = Simulator::start(config).await.unwrap();
         let trust = simulator.trust().map_or(Trust::System, |trust| Trust::Authority(trust.ca_pem.clone()));
         let account = simulator.credentials();
-        let mut settings = RedfishSettings { request_timeout: Duration::from_secs(2), ..RedfishSettings::default() };
+        let limit = Duration::from_secs(2);
+        let mut settings =
+            RedfishSettings { request_timeout: limit, read_timeout: limit, ..RedfishSettings::default() };
         for name in simulator.systems() {
             let server = ServerSettings {
                 endpoint: simulator.url(&name).unwrap().parse().unwrap(),
@@ -393,7 +397,7 @@ async fn answers_that_are_not_redfish_are_said_to_be() {
     let redirect = FaultAction::Redirect { location: "http://other.example/redfish/v1/".into() };
     for (action, says) in [
         (html, "web page"),
-        (cut, "no JSON"),
+        (cut, "not JSON"),
         (large, "larger than 4 MiB"),
         (redirect, "redirected to http://other.example"),
     ] {
@@ -450,4 +454,249 @@ async fn a_bmc_that_asks_to_wait_is_asked_again_and_a_dead_one_is_not_waited_for
         assert_eq!(bench.simulator.sequence(), before, "{dead:?}: the second read fails at once");
         bench.simulator.set_availability(&bmc, Availability::Up).await.unwrap();
     }
+}
+
+fn answer(status: u16, key: &str, apply: bool) -> FaultAction {
+    let body = FaultBody::Error { key: key.into(), message: "told by the test".into() };
+    FaultAction::Answer { status, body, headers: vec![], apply }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_tell_what_was_done_leaves_the_outcome_unknown() {
+    for status in [500, 502, 504] {
+        let bench = Bench::new(Personality::generic()).await;
+        bench.inject(answer(status, "InternalError", true), "POST", "*Reset*");
+        let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
+        assert!(error.outcome_unknown(), "{status}: {error:?}");
+        assert!(error.to_string().contains("told by the test"), "{error}");
+        assert_eq!(bench.requests("POST", "*Reset*"), 1, "{status}");
+    }
+    for (status, key) in [(503, "InternalError"), (500, "UnableToModifyDuringSystemPOST"), (409, "InternalError")] {
+        let bench = Bench::new(Personality::generic()).await;
+        bench.inject(answer(status, key, false), "POST", "*Reset*");
+        let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
+        assert!(!error.outcome_unknown() && error.is_transient(), "{status} {key}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_success_that_cannot_be_read_leaves_the_outcome_unknown() {
+    let mut personality = Personality::generic();
+    personality.power.accepted = bmc_simulator::Accepted::Ok;
+    let bench = Bench::new(personality).await;
+    bench.inject(FaultAction::Truncate { bytes: 10, honest_length: true }, "POST", "*Reset*");
+    let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert!(error.outcome_unknown(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_bmc_itself_is_followed_for_reads_and_changes() {
+    for status in [301, 302, 307, 308] {
+        let bench = Bench::new(Personality::generic()).await;
+        let moved = |location: &str| FaultAction::Answer {
+            status,
+            body: FaultBody::Empty,
+            headers: vec![("Location".into(), location.into())],
+            apply: false,
+        };
+        bench.inject(moved("/redfish/v1/Systems/1/"), "GET", "/redfish/v1/Systems/1");
+        let reset = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
+        bench.inject(moved(&format!("{reset}/")), "POST", reset);
+        bench.inject(moved("/redfish/v1/SessionService/Sessions/"), "POST", "/redfish/v1/SessionService/Sessions");
+        assert_eq!(bench.machine.observe().await.unwrap().power, PowerState::On, "{status}");
+        bench.machine.reset(ResetType::ForceOff).await.unwrap_or_else(|error| panic!("{status}: {error}"));
+        bench.settled(PowerState::Off).await;
+        assert_eq!(bench.requests("POST", "/redfish/v1/SessionService/Sessions/"), 1, "{status}: a session was opened");
+    }
+}
+
+#[tokio::test]
+async fn no_request_follows_a_redirect_to_another_host() {
+    let other = Bench::new(Personality::generic()).await;
+    let bench = Bench::new(Personality::generic()).await;
+    let url = other.simulator.url(&other.simulator.systems()[0]).unwrap();
+    bench.inject(FaultAction::Redirect { location: format!("{url}/redfish/v1/") }, "GET", "*");
+    let error = bench.machine.observe().await.unwrap_err();
+    assert!(matches!(&error, BackendError::Protocol { .. }), "{error:?}");
+    assert_eq!(other.requests("GET", "*"), 0);
+}
+
+#[tokio::test]
+async fn a_partial_override_that_is_refused_is_sent_once_as_a_whole() {
+    let mut personality = Personality::generic();
+    personality.boot.required =
+        ["BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode"].map(String::from).to_vec();
+    let bench = Bench::new(personality).await;
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    assert_eq!(bench.requests("PATCH", "*"), 2, "in part, then whole");
+    let disarm = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
+    bench.machine.set_boot_override(&disarm, false).await.unwrap();
+    assert!(bench.machine.observe().await.unwrap().boot.unwrap().is_disabled());
+}
+
+#[tokio::test]
+async fn a_weak_entity_tag_that_is_refused_is_sent_in_its_strong_form_and_then_left_out() {
+    let mut personality = Personality::generic();
+    personality.http.etags = bmc_simulator::Etags::Weak;
+    let bench = Bench::new(personality).await;
+    let refuse = Fault::new(answer(412, "PreconditionFailed", false)).on_request("PATCH", "*").times(2);
+    let _ = bench.simulator.inject(refuse);
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    let sent = bench.simulator.journal(&JournalQuery::default().request("PATCH", "*"));
+    let tags: Vec<Option<&str>> = sent.iter().map(|entry| entry.if_match.as_deref()).collect();
+    assert!(
+        matches!(tags[..], [Some(weak), Some(strong), None] if weak.strip_prefix("W/") == Some(strong)),
+        "{tags:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_drive_without_actions_is_filled_and_emptied_by_writing_to_it() {
+    let mut personality = Personality::generic();
+    personality.media.by_patch = true;
+    let bench = Bench::new(personality).await;
+    assert!(bench.machine.capabilities().await.unwrap().virtual_media);
+    let slot = bench.machine.media().await.unwrap().into_iter().find(|slot| slot.is_optical()).unwrap().slot;
+    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    let name = &bench.simulator.systems()[0];
+    assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
+    bench.machine.eject_medium(&slot).await.unwrap();
+    assert_eq!(bench.simulator.system(name).unwrap().media.len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_empty_counts_as_ejected_and_asked_parameters_are_added() {
+    let mut personality = Personality::generic();
+    personality.media.eject_empty_refused = true;
+    personality.media.required_parameters = vec!["TransferProtocolType".into()];
+    let bench = Bench::new(personality).await;
+    let slot = bench.machine.media().await.unwrap()[0].slot.clone();
+    bench.machine.eject_medium(&slot).await.unwrap();
+    bench.machine.insert_medium(&slot, "https://images.example/a.iso", true).await.unwrap();
+    assert_eq!(bench.requests("POST", "*InsertMedia"), 2);
+}
+
+#[tokio::test]
+async fn credentials_that_were_accepted_are_tried_once_more_after_a_while_and_then_no_more() {
+    let doubt = Duration::from_millis(300);
+    let bench = Bench::with(SimulatorConfig::with_systems(1), |settings| {
+        settings.authentication = Authentication::Basic;
+        settings.patience = Patience { doubt, ..Patience::default() };
+    })
+    .await;
+    bench.machine.observe().await.unwrap();
+    let refuse = || Fault::new(answer(401, "NoValidSession", false)).on_request("*", "*");
+    for (times, works) in [(1, true), (9, false)] {
+        let fault = bench.simulator.inject(Fault { method: None, ..refuse() }.times(times));
+        let before = bench.simulator.sequence();
+        for _ in 0..3 {
+            let error = bench.machine.observe().await.unwrap_err();
+            assert!(error.is_transient(), "a moment's refusal: {error:?}");
+        }
+        assert_eq!(bench.simulator.journal(&JournalQuery::default().since(before)).len(), 1, "asked once");
+        tokio::time::sleep(doubt).await;
+        let again = bench.machine.observe().await;
+        assert_eq!(again.is_ok(), works, "{again:?}");
+        if !works {
+            assert!(matches!(again, Err(BackendError::Unauthorized { .. })), "{again:?}");
+            let asked = bench.simulator.sequence();
+            assert!(bench.machine.observe().await.is_err());
+            assert_eq!(bench.simulator.sequence(), asked, "no third time");
+        }
+        bench.simulator.remove_fault(fault).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_bmc_that_starts_anew_is_away_and_not_gone() {
+    let html =
+        FaultAction::Answer { status: 200, body: FaultBody::Html("<html>".into()), headers: vec![], apply: false };
+    let cut = FaultAction::Truncate { bytes: 40, honest_length: true };
+    for action in [answer(404, "ResourceMissingAtURI", false), html, cut] {
+        let away = Duration::from_millis(300);
+        let bench = Bench::with(SimulatorConfig::with_systems(1), |settings| {
+            settings.patience = Patience { away, ..Patience::default() };
+        })
+        .await;
+        bench.machine.observe().await.unwrap();
+        bench.inject(action.clone(), "GET", "/redfish/v1/Systems/1");
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(error.is_transient(), "{action:?}: {error:?}");
+        tokio::time::sleep(away).await;
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(!error.is_transient(), "not for ever: {error:?}");
+        bench.simulator.clear_faults();
+        bench.machine.observe().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_log_in_without_a_reply_is_not_repeated_and_loses_no_change() {
+    let bench = Bench::new(Personality::generic()).await;
+    bench.inject(FaultAction::LoseReply, "POST", "*Sessions");
+    bench.machine.observe().await.unwrap();
+    bench.machine.reset(ResetType::ForceOff).await.unwrap();
+    bench.settled(PowerState::Off).await;
+    assert_eq!(bench.requests("POST", "*Sessions"), 1, "at most one session is left behind");
+}
+
+#[tokio::test]
+async fn a_task_that_failed_is_told_in_its_own_words_and_a_forgotten_one_is_no_failure() {
+    let mut personality = Personality::generic();
+    personality.power.accepted = bmc_simulator::Accepted::Task;
+    let failed = |id: &str| {
+        let messages = serde_json::json!([{ "MessageId": id, "Message": "the job was lost" }]);
+        FaultAction::Answer {
+            status: 200,
+            body: FaultBody::Json(serde_json::json!({ "TaskState": "Exception", "Messages": messages })),
+            headers: vec![],
+            apply: false,
+        }
+    };
+    for (id, unknown) in [("Base.1.12.ResourceInUse", false), ("Base.1.12.InternalError", true)] {
+        let bench = Bench::new(personality.clone()).await;
+        bench.inject(failed(id), "GET", "*Task*");
+        let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
+        assert_eq!(error.outcome_unknown(), unknown, "{error:?}");
+        assert!(error.to_string().contains("the job was lost"), "{error}");
+    }
+    let bench = Bench::new(personality).await;
+    bench.inject(answer(404, "ResourceMissingAtURI", false), "GET", "*Task*");
+    bench.machine.reset(ResetType::ForceOff).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_system_of_the_second_page_is_no_less_a_system() {
+    let bench = Bench::new(Personality::generic()).await;
+    let page = |members: &[&str], next: Option<&str>| {
+        let members: Vec<_> = members.iter().map(|path| serde_json::json!({ "@odata.id": path })).collect();
+        let mut body = serde_json::json!({ "Members": members });
+        if let Some(next) = next {
+            body["Members@odata.nextLink"] = next.into();
+        }
+        FaultAction::Answer { status: 200, body: FaultBody::Json(body), headers: vec![], apply: false }
+    };
+    let second = "/redfish/v1/Systems/page2";
+    bench.inject(page(&["/redfish/v1/Systems/1"], Some(second)), "GET", "/redfish/v1/Systems");
+    bench.inject(page(&["/redfish/v1/Systems/2"], None), "GET", second);
+    let other = FaultAction::Answer {
+        status: 200,
+        body: FaultBody::Json(serde_json::json!({ "Actions": { "#ComputerSystem.Reset": { "target": "/x" } } })),
+        headers: vec![],
+        apply: false,
+    };
+    bench.inject(other, "GET", "/redfish/v1/Systems/2");
+    let error = bench.machine.observe().await.unwrap_err().to_string();
+    assert!(error.contains("2 systems"), "{error}");
+}
+
+#[tokio::test]
+async fn settings_that_lead_nowhere_and_values_that_are_only_at_the_system_do_no_harm() {
+    let mut personality = Personality::generic();
+    personality.boot.writable_on = BootResource::Both;
+    let bench = Bench::new(personality).await;
+    bench.inject(answer(404, "ResourceMissingAtURI", false), "GET", "*ettings");
+    bench.machine.observe().await.unwrap();
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_deref(), Some("Pxe"));
 }

@@ -39,6 +39,17 @@ pub enum BackendError {
         /// Why.
         cause: String,
     },
+    /// A change was answered, and the answer does not tell whether it was applied: 5xx other than 503, or a success that
+    /// cannot be read. Observe before anything else.
+    #[error("{address}: {request} was answered with {answer}; it may have been applied")]
+    OutcomeUnknown {
+        /// Where it was sent, without credentials.
+        address: String,
+        /// Method and path.
+        request: String,
+        /// Status, and the machine's own words.
+        answer: String,
+    },
     /// The machine's certificate was not the expected one, or is signed by nobody we were told to trust.
     #[error("{address}: {cause}")]
     Untrusted {
@@ -122,17 +133,29 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether the change may have been applied although no reply came.
+    /// Whether the change may have been applied: no reply came, or one that does not tell.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::ReplyLost { .. })
+        matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. })
+    }
+
+    /// How long the machine asked to be left alone, when it did.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Rejected { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 
     /// Whether asking again later can help without anybody's doing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::ClusterAway { .. } | Self::ReplyLost { .. } => true,
+            Self::Unreachable { .. }
+            | Self::ClusterAway { .. }
+            | Self::ReplyLost { .. }
+            | Self::OutcomeUnknown { .. } => true,
             Self::Rejected { transient, .. } => *transient,
             _ => false,
         }

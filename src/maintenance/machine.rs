@@ -203,10 +203,10 @@ impl MediaSlot {
         if self.inserted { self.image.as_deref().or(Some("")) } else { None }
     }
 
-    /// Whether a system sees this drive as an optical one.
+    /// Whether a system sees this drive as an optical one. So does one that does not say what it is (Gigabyte).
     #[must_use]
     pub fn is_optical(&self) -> bool {
-        self.media_types.iter().any(|kind| kind == "CD" || kind == "DVD")
+        self.media_types.is_empty() || self.media_types.iter().any(|kind| kind == "CD" || kind == "DVD")
     }
 }
 

@@ -22,8 +22,14 @@ pub struct Limits {
     pub boot_progress: Duration,
     /// How long a call may be under way: the length of a lease.
     pub call: Duration,
-    /// How long a boot or media change may take to be shown after it was accepted.
+    /// How long a boot change may take to be shown after it was accepted, or sent without a known outcome.
     pub settle: Duration,
+    /// The same of a medium: a BMC first has to reach the image's server.
+    pub media: Duration,
+    /// How long a machine may refuse a call for now. BMCs refuse power changes for about a minute after one.
+    pub busy: Duration,
+    /// The same while its firmware tests the machine (POST).
+    pub post: Duration,
     /// How often a call that may be accepted later is made.
     pub attempts: usize,
     /// How long to wait between two such calls.
@@ -38,6 +44,9 @@ impl Default for Limits {
             boot_progress: Duration::from_mins(1),
             call: Duration::from_secs(30),
             settle: Duration::from_secs(30),
+            media: Duration::from_mins(2),
+            busy: Duration::from_secs(90),
+            post: Duration::from_mins(5),
             attempts: 5,
             retry_pause: Duration::from_secs(5),
         }
@@ -102,8 +111,9 @@ fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> impl Iterator
 
 /// What to do about a call whose effect is not seen (yet): make it, wait for its effect, or give up.
 ///
-/// A call without a reply is not repeated blindly: a reset is given as long to show its effect as an accepted one; a
-/// boot or media change is seen at once or was not applied. `effect_within` is how long the effect may take.
+/// A call of unknown outcome is not repeated blindly: its effect is given as long to show as that of an accepted one, which
+/// is `effect_within`. Only what leads to one state however often it is sent gets here a second time. A machine that is busy
+/// is waited out by time, because how often it was asked says nothing about when it is done.
 #[must_use]
 pub fn pursue(
     action: Action,
@@ -116,14 +126,22 @@ pub fn pursue(
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let (wait, why, tries) = match &last.reply {
         Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.at)), 1),
-        Reply::Unknown if matches!(action, Action::Reset(_)) => {
-            (effect_within, format!("sent at {} without a reply", shown_time(last.at)), 2)
+        Reply::Unknown if is_observed(&action) => {
+            (effect_within, format!("sent at {} without a known outcome", shown_time(last.at)), 2)
         }
         Reply::Unknown => {
-            (limits.retry_pause, format!("sent at {} without a reply", shown_time(last.at)), limits.attempts)
+            (limits.retry_pause, format!("sent at {} without a known outcome", shown_time(last.at)), limits.attempts)
         }
         Reply::Refused { message, transient: true } => {
-            (limits.retry_pause, format!("refused: {message}"), limits.attempts)
+            let patient_until = after(refused_since(attempts, &action, last.at), busy_for(message, limits));
+            let tries = if now < patient_until { usize::MAX } else { 0 };
+            (limits.retry_pause, format!("refused: {message}"), tries)
+        }
+        // A power state that was read may be old, and the machine is where it shall be: it is looked at once more.
+        Reply::Refused { message, transient: false }
+            if matches!(action, Action::Reset(_)) && now < after(last.at, limits.retry_pause) =>
+        {
+            (limits.retry_pause, format!("refused: {message}"), 1)
         }
         Reply::Refused { message, transient: false } => {
             return Verdict::Fail(format!("{action} was refused: {message}"));
@@ -142,6 +160,28 @@ pub fn pursue(
         format!(" and had no effect by {}", shown_time(until))
     };
     Verdict::Fail(format!("{action} was {why}{effect}"))
+}
+
+/// Whether the effect of a call shows on the machine, so that one of unknown outcome is observed for its time.
+fn is_observed(action: &Action) -> bool {
+    matches!(action, Action::Reset(_) | Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. })
+}
+
+/// Since when the machine refuses a call for now, without a break.
+fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp) -> Timestamp {
+    let mut since = last;
+    for attempt in attempts.iter().rev().filter(|attempt| attempt.action == *action) {
+        if !matches!(attempt.reply, Reply::Refused { transient: true, .. }) {
+            break;
+        }
+        since = attempt.at;
+    }
+    since
+}
+
+/// How long a machine is waited for that refuses for now. The message names the message id of the machine.
+fn busy_for(message: &str, limits: &Limits) -> Duration {
+    if message.contains("DuringSystemPOST") || message.contains("in POST") { limits.post } else { limits.busy }
 }
 
 /// What brings the machine to `Off`.
@@ -282,5 +322,64 @@ pub fn bring_to(
     match target {
         PowerTarget::Off => switch_off(machine, capabilities, attempts, limits, now),
         PowerTarget::On => switch_on(machine, attempts, since, edge, limits, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    fn attempt(action: &Action, seconds: i64, reply: Reply) -> Attempt {
+        Attempt { action: action.clone(), at: at(seconds), reply }
+    }
+
+    fn busy(words: &str) -> Reply {
+        Reply::Refused { message: words.into(), transient: true }
+    }
+
+    #[test]
+    fn what_a_busy_machine_refuses_is_sent_again_by_time_and_not_by_number() {
+        let limits = Limits::default();
+        let on = Action::Reset(ResetType::On);
+        for (words, patience) in [("409: conflict", 90), ("400: (iLO.2.14.UnableToModifyDuringSystemPOST)", 300)] {
+            let attempts: Vec<Attempt> = (0..patience / 5).map(|n| attempt(&on, n * 5, busy(words))).collect();
+            let next = |now| pursue(on.clone(), &attempts, limits.power_change, &limits, at(now));
+            assert_eq!(
+                next(patience - 1),
+                Verdict::Wait { why: format!("On was refused: {words}"), until: Some(at(patience)) }
+            );
+            assert!(matches!(next(patience), Verdict::Fail(_)), "{words}");
+            let fewer = &attempts[..attempts.len() - 1];
+            assert_eq!(
+                pursue(on.clone(), fewer, limits.power_change, &limits, at(patience - 5)),
+                Verdict::Act(on.clone())
+            );
+        }
+    }
+
+    #[test]
+    fn a_medium_of_unknown_outcome_is_observed_for_as_long_as_an_accepted_one() {
+        let limits = Limits::default();
+        let insert = Action::Insert { slot: "Cd".into(), image: "http://images/a.iso".into(), write_protected: true };
+        let attempts = [attempt(&insert, 0, Reply::Unknown)];
+        let next = |now| pursue(insert.clone(), &attempts, limits.media, &limits, at(now));
+        assert!(matches!(next(119), Verdict::Wait { .. }));
+        assert_eq!(next(120), Verdict::Act(insert.clone()));
+        let twice = [attempt(&insert, 0, Reply::Unknown), attempt(&insert, 120, Reply::Unknown)];
+        assert!(matches!(pursue(insert.clone(), &twice, limits.media, &limits, at(240)), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn a_machine_that_is_where_it_shall_be_may_refuse() {
+        let limits = Limits::default();
+        let on = Action::Reset(ResetType::On);
+        let attempts = [attempt(&on, 0, Reply::Refused { message: "400: already on".into(), transient: false })];
+        let next = |now| pursue(on.clone(), &attempts, limits.power_change, &limits, at(now));
+        assert!(matches!(next(1), Verdict::Wait { .. }), "what was read may be old");
+        assert!(matches!(next(5), Verdict::Fail(_)));
     }
 }

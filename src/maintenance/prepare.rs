@@ -207,17 +207,31 @@ fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limit
     let Some(media) = &facts.media else {
         return Verdict::Look(Need::Media);
     };
-    // A drive chosen once stays chosen, also by the process that takes over.
-    let chosen = progress.attempts.iter().find_map(|attempt| match &attempt.action {
+    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the image.
+    let refusal = |name: &str| {
+        progress.attempts.iter().find_map(|attempt| match (&attempt.action, &attempt.reply) {
+            (Action::Insert { slot, .. }, Reply::Refused { message, transient: false }) if slot == name => {
+                Some(message)
+            }
+            _ => None,
+        })
+    };
+    let chosen = progress.attempts.iter().rev().find_map(|attempt| match &attempt.action {
         Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
         _ => None,
     });
-    let slot = match chosen {
-        Some(name) => media.iter().find(|slot| slot.slot == *name),
-        None => choose_slot(media, image),
+    let slot = match chosen.filter(|name| refusal(name).is_none()) {
+        Some(name) => media.iter().find(|slot| slot.slot == *name).cloned(),
+        None => {
+            let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
+            choose_slot(&left, image).cloned()
+        }
     };
     let Some(slot) = slot else {
-        return Verdict::Fail("the machine has no virtual drive for this image".to_owned());
+        return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {
+            Some(message) => format!("no virtual drive takes this image; the last one refused: {message}"),
+            None => "the machine has no virtual drive for this image".to_owned(),
+        });
     };
     let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
@@ -229,8 +243,8 @@ fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limit
              back; eject it first",
             slot.slot
         )),
-        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.settle, limits, now),
-        None => pursue(insert, &progress.attempts, limits.settle, limits, now),
+        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now),
+        None => pursue(insert, &progress.attempts, limits.media, limits, now),
     }
 }
 

@@ -126,6 +126,11 @@ pub fn judge(
             let Some(change) = boot_change(before, found) else {
                 return Verdict::Done;
             };
+            // What is left of a disabled override means nothing to the firmware. It is set as it was where the machine takes
+            // that, and a machine that does not is given back all the same.
+            if before.is_disabled() && found.is_disabled() && !before.is_operated() && !attempts.is_empty() {
+                return Verdict::Done;
+            }
             let accepted = progress
                 .attempts
                 .iter()
@@ -212,7 +217,7 @@ fn restore_media(
             (None, Some(insert)) => insert,
             (None, None) => continue,
         };
-        return pursue(action, &progress.attempts, limits.settle, limits, now);
+        return pursue(action, &progress.attempts, limits.media, limits, now);
     }
     Verdict::Done
 }

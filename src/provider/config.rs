@@ -50,6 +50,7 @@ pub(super) struct RedfishModel {
     ca_certificate_file: Text,
     insecure: ValueBool,
     request_timeout: Text,
+    read_timeout: Text,
     authentication: Text,
 }
 
@@ -118,7 +119,17 @@ pub(super) fn provider_schema() -> Schema {
         ("insecure", optional(Bool, "Trust any certificate of any BMC. Default: `false`.")),
         (
             "request_timeout",
-            optional(String, "Time limit of one request to a BMC. Default: `\"10s\"`; at most `\"15s\"`."),
+            optional(
+                String,
+                "Time limit of one request to a BMC that may change something. Default: `\"10s\"`; at most `\"15s\"`.",
+            ),
+        ),
+        (
+            "read_timeout",
+            optional(
+                String,
+                "Time limit of one read. Default: `request_timeout` where that is set, otherwise `\"30s\"`; at most `\"2m\"`.",
+            ),
         ),
         (
             "authentication",
@@ -351,6 +362,7 @@ impl RedfishModel {
             &self.password_file,
             &self.ca_certificate_file,
             &self.request_timeout,
+            &self.read_timeout,
             &self.authentication,
         ];
         servers || self.insecure.is_unknown() || texts.iter().any(|text| text.is_unknown())
@@ -359,6 +371,7 @@ impl RedfishModel {
     fn check(&self, diags: &mut Diagnostics) -> RedfishInput {
         let at = AttributePath::new("redfish");
         let request_timeout = duration(diags, &self.request_timeout, at.clone().attribute("request_timeout"));
+        let read_timeout = duration(diags, &self.read_timeout, at.clone().attribute("read_timeout"));
         let servers = match &self.servers {
             Value::Value(servers) => servers.iter().map(|(name, server)| (name.clone(), server.input())).collect(),
             _ => BTreeMap::new(),
@@ -372,6 +385,7 @@ impl RedfishModel {
             ca_certificate_file: given(&self.ca_certificate_file).map(str::to_owned),
             insecure: flag(self.insecure),
             request_timeout,
+            read_timeout,
             authentication: given(&self.authentication).map(str::to_owned),
         }
     }

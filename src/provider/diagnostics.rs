@@ -109,8 +109,8 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             "Check its address and the network.",
             AttributePath::root(),
         ),
-        BackendError::ReplyLost { .. } => (
-            format!("A reply of the BMC of {server} was lost"),
+        BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } => (
+            format!("Unknown outcome of a request to the BMC of {server}"),
             "Apply again: what the machine shows decides how it goes on.",
             AttributePath::root(),
         ),

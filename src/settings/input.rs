@@ -149,8 +149,10 @@ pub struct RedfishInput {
     pub ca_certificate_file: Option<String>,
     /// Trust any certificate.
     pub insecure: Option<bool>,
-    /// Time limit of one request.
+    /// Time limit of one request that may change something.
     pub request_timeout: Option<Duration>,
+    /// Time limit of one read.
+    pub read_timeout: Option<Duration>,
     /// `session` or `basic`.
     pub authentication: Option<String>,
 }
@@ -257,6 +259,8 @@ pub(super) fn redfish_settings(input: RedfishInput, env: &Environment) -> Result
     }
     let mut settings = RedfishSettings { servers: checked, authentication, ..RedfishSettings::default() };
     settings.request_timeout = input.request_timeout.unwrap_or(settings.request_timeout);
+    // A limit that was set is meant for all requests, unless reads have their own.
+    settings.read_timeout = input.read_timeout.or(input.request_timeout).unwrap_or(settings.read_timeout);
     Ok(settings)
 }
 

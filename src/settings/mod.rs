@@ -122,6 +122,9 @@ fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsE
     Ok(Nodes { leases, take: input.take })
 }
 
+/// The longest a BMC may take for a read: slow ones need half a minute for a system.
+const LONGEST_READ: Duration = Duration::from_mins(2);
+
 /// How servers are reached.
 fn backend(
     redfish: Option<RedfishInput>,
@@ -143,6 +146,12 @@ fn backend(
     }
     let settings = input::redfish_settings(redfish.unwrap_or_default(), env)?;
     in_time("redfish", Some(settings.request_timeout))?;
+    if settings.read_timeout > LONGEST_READ {
+        return Err(SettingsError::Value {
+            attribute: vec!["redfish".to_owned(), "read_timeout".to_owned()],
+            problem: "a read may take at most 120s".to_owned(),
+        });
+    }
     let backend = RedfishBackend::new(settings, clock)
         .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
     Ok(Arc::new(backend))

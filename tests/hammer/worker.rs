@@ -191,6 +191,8 @@ impl Worker {
             request_timeout: self.lease / 2,
             // Processes that are killed leave their sessions behind, and a BMC has few.
             authentication: Authentication::Basic,
+            read_timeout: self.lease / 2,
+            ..RedfishSettings::default()
         };
         let env = Environment::default();
         let (store, _) =
@@ -223,6 +225,10 @@ impl Worker {
             settle: Duration::from_secs(2),
             attempts: 20,
             retry_pause: Duration::from_millis(200),
+            media: Duration::from_secs(2),
+            busy: Duration::from_secs(4),
+            post: Duration::from_secs(4),
+            ..Limits::default()
         };
         Tuning { lease: self.lease, limits, poll: Duration::from_millis(400), ..Tuning::default() }
     }

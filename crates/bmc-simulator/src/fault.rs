@@ -66,6 +66,12 @@ pub enum FaultAction {
     Cut,
     /// Neither carries the request out nor answers, until the client gives up.
     Silence,
+    /// Carries the request out after a while, whether or not the client still waits; never answers.
+    Late {
+        /// After how long.
+        #[serde(rename = "ms", with = "millis")]
+        time: Duration,
+    },
     /// Stalls the request until it is released.
     Hold {
         /// At which moment.

@@ -171,6 +171,8 @@ pub struct MediaRules {
     pub eject_needs_body: bool,
     /// Whether `Image` and `ImageName` stay readable after an eject.
     pub image_stays_after_eject: bool,
+    /// Whether devices list no actions and take PATCH of `Image` and `Inserted` instead.
+    pub by_patch: bool,
 }
 
 /// The collection under which a device of virtual media is found.
@@ -324,6 +326,7 @@ impl Default for MediaRules {
             eject_empty_refused: false,
             eject_needs_body: false,
             image_stays_after_eject: false,
+            by_patch: false,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::{backend::BackendError, clock::within};
 use super::{
     bmc::{Bmc, plain},
     message,
+    outcome::{Applied, applied},
 };
 
 /// The largest body that is read; a system has a few kilobytes.
@@ -21,6 +22,10 @@ const LARGEST_BODY: usize = 4 << 20;
 pub(super) struct Answer {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
+    /// The methods that the resource takes, where it says so.
+    pub(super) allow: Option<String>,
+    /// 202: where the task is watched that carries the change out.
+    pub(super) monitor: Option<String>,
 }
 
 impl Bmc {
@@ -29,38 +34,50 @@ impl Bmc {
         let text = |name: header::HeaderName| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
-        let (etag, kind) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
-        let retry_after = text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        // An empty entity tag is none.
+        let etag = text(header::ETAG).filter(|tag| !matches!(tag.trim(), "" | "\"\"" | "W/\"\""));
+        let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+        let retry_after = text(header::RETRY_AFTER).and_then(|text| self.pause(&text));
         let (location, ways_in) = (text(header::LOCATION), text(header::WWW_AUTHENTICATE));
-        let bytes = match within(self.timeout, self.body(method, path, response)).await {
-            Some(read) => read?,
-            None => return Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())),
+        let allow = text(header::ALLOW);
+        let changes = *method != Method::GET;
+        let read = within(self.limit(method), self.body(method, path, response)).await;
+        let read =
+            read.unwrap_or_else(|| Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())));
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            // The status said no; how the sentence ends does not matter.
+            Err(_) if changes && applied(status, None) == Applied::No => Vec::new(),
+            Err(BackendError::Protocol { what, .. }) if changes => return Err(self.unclear(method, path, &what)),
+            Err(error) => return Err(error),
         };
-        if status.is_redirection() {
-            let to = location.and_then(|to| self.endpoint.join(&to).ok()).map(|to| to.origin().ascii_serialization());
-            return Err(self.protocol(&format!(
-                "{method} {path} was redirected to {}; redirects are not followed, so that credentials go nowhere else. Set \
-                 endpoint to the BMC's own address",
-                to.unwrap_or_else(|| "nowhere".to_owned())
-            )));
-        }
         let parsed: Result<Value, _> =
             if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Value::Null) } else { serde_json::from_slice(&bytes) };
+        if changes && applied(status, parsed.as_ref().ok()) == Applied::Unknown {
+            let words = match &parsed {
+                Ok(body) => message::read(body).0,
+                Err(_) if kind.contains("html") => "a web page instead of Redfish".to_owned(),
+                Err(_) => "an answer that is not JSON".to_owned(),
+            };
+            return Err(self.unclear(method, path, &format!("{}: {words}", status.as_u16())));
+        }
         if status.is_success() {
             return match parsed {
-                Ok(body) => Ok(Answer { etag: etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned)), body }),
-                // The change was accepted; what else was said matters to nobody.
-                Err(_) if *method != Method::GET => Ok(Answer { body: Value::Null, etag }),
+                Ok(body) => {
+                    let etag = etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned));
+                    let monitor = (changes && status == StatusCode::ACCEPTED).then(|| task(&body, location)).flatten();
+                    Ok(Answer { etag, body, allow, monitor })
+                }
                 Err(_) if kind.contains("html") => {
                     Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))
                 }
-                Err(error) => Err(self.protocol(&format!("the answer to {method} {path} is no JSON: {error}"))),
+                Err(error) => Err(self.protocol(&format!("the answer to {method} {path} is not JSON: {error}"))),
             };
         }
         let (message, later) = match &parsed {
             Ok(body) => message::read(body),
             Err(_) if kind.contains("html") => ("a web page instead of Redfish".to_owned(), false),
-            Err(_) => ("an answer that is no JSON".to_owned(), false),
+            Err(_) => ("an answer that is not JSON".to_owned(), false),
         };
         if status == StatusCode::UNAUTHORIZED {
             // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them, a log-in is another way
@@ -71,6 +88,8 @@ impl Bmc {
         }
         let transient = later
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
+            // What is changed was read a moment ago: a BMC that does not find it is starting anew.
+            || (changes && status == StatusCode::NOT_FOUND)
             || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
         Err(BackendError::Rejected {
             address: self.address(),
@@ -80,6 +99,23 @@ impl Bmc {
             retry_after,
             transient,
         })
+    }
+
+    /// How long a BMC asks to be left alone: seconds or a date (RFC 9110, section 10.2.3).
+    fn pause(&self, text: &str) -> Option<Duration> {
+        if let Ok(seconds) = text.trim().parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+        Some(Duration::try_from(at.duration_since(self.clock.now())).unwrap_or(Duration::ZERO))
+    }
+
+    fn unclear(&self, method: &Method, path: &str, answer: &str) -> BackendError {
+        BackendError::OutcomeUnknown {
+            address: self.address(),
+            request: format!("{method} {path}"),
+            answer: answer.to_owned(),
+        }
     }
 
     async fn body(&self, method: &Method, path: &str, response: Response) -> Result<Vec<u8>, BackendError> {
@@ -96,4 +132,14 @@ impl Bmc {
         }
         Ok(bytes)
     }
+}
+
+/// Where a task that was begun is watched: the monitor, or the task itself, or what the body names (DSP0266, "Asynchronous
+/// operations").
+fn task(body: &Value, location: Option<String>) -> Option<String> {
+    let named = body["TaskMonitor"].as_str().or_else(|| {
+        let kind = body["@odata.type"].as_str().unwrap_or_default();
+        body["@odata.id"].as_str().filter(|_| kind.contains("Task"))
+    });
+    location.or_else(|| named.map(str::to_owned))
 }

@@ -1,6 +1,7 @@
 //! One BMC: requests, sessions, limits. Shared by every system behind it.
 
 use std::{
+    collections::{HashMap, HashSet},
     sync::{
         Arc, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -22,7 +23,8 @@ use crate::{
 
 use super::{
     answer::Answer,
-    settings::Authentication,
+    redirect,
+    settings::{Authentication, Patience},
     trust::{Trusting, show_fingerprint},
 };
 
@@ -35,6 +37,20 @@ pub(super) const MOST_AT_ONCE: usize = 10;
 const READ_TRIES: usize = 3;
 /// The longest wait that a BMC may ask for between two tries of a read.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
+const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+
+/// How long a BMC may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For one request that may change something.
+    pub(super) change: Duration,
+    /// For one read.
+    pub(super) read: Duration,
+    /// For coming to its senses.
+    pub(super) patience: Patience,
+}
 
 /// How the next request proves who asks.
 #[derive(Clone, Debug)]
@@ -50,6 +66,23 @@ struct Access {
     no_sessions: bool,
     /// The credentials were refused: they are not tried again in this process.
     refused: Option<String>,
+    /// On our own clock: when credentials were refused that were accepted before. Some BMCs do so for a moment.
+    doubted: Option<Duration>,
+    /// Whether a session was open in this process.
+    had_session: bool,
+}
+
+/// What was learned about the resources of a BMC.
+#[derive(Debug, Default)]
+struct Resources {
+    /// Read at least once: what is answered for them later without sense is a BMC that is starting anew.
+    known: HashSet<String>,
+    /// Where paths were moved to for good.
+    moved: HashMap<String, String>,
+    /// On our own clock: since when the BMC makes no sense.
+    odd_since: Option<Duration>,
+    /// Where sessions are opened.
+    sessions: Option<String>,
 }
 
 /// One BMC.
@@ -59,9 +92,10 @@ pub(super) struct Bmc {
     username: String,
     password: SecretString,
     trusting: Trusting,
-    pub(super) timeout: Duration,
+    pub(super) limits: Limits,
     authentication: Authentication,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
+    resources: std::sync::Mutex<Resources>,
     access: RwLock<Access>,
     /// Whether the credentials were accepted. Until then one request at a time is made: five at once with a wrong
     /// password would be five wrong log-ins.
@@ -91,7 +125,7 @@ impl Bmc {
         username: String,
         password: SecretString,
         trusting: Trusting,
-        timeout: Duration,
+        limits: Limits,
         authentication: Authentication,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -100,9 +134,10 @@ impl Bmc {
             username,
             password,
             trusting,
-            timeout,
+            limits,
             authentication,
             clock,
+            resources: std::sync::Mutex::default(),
             access: RwLock::default(),
             proven: AtomicBool::new(false),
             door: Mutex::default(),
@@ -134,6 +169,47 @@ impl Bmc {
     /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke or the BMC asked to
     /// wait.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, BackendError> {
+        let result = self.get_again(path).await;
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        let odd = match &result {
+            Ok(answer) => {
+                resources.known.insert(path.to_owned());
+                resources.odd_since = None;
+                if path.trim_end_matches('/') == "/redfish/v1" {
+                    resources.sessions = answer.body["Links"]["Sessions"]["@odata.id"].as_str().map(str::to_owned);
+                }
+                return result;
+            }
+            Err(error @ (BackendError::Protocol { .. } | BackendError::Rejected { status: 404, .. })) => error,
+            Err(_) => return result,
+        };
+        if !resources.known.contains(path) {
+            return result;
+        }
+        let now = self.clock.monotonic();
+        let since = *resources.odd_since.get_or_insert(now);
+        if now.saturating_sub(since) >= self.limits.patience.away {
+            return result;
+        }
+        let cause = match odd {
+            BackendError::Protocol { what, .. } => what.clone(),
+            BackendError::Rejected { request, status, message, .. } => {
+                format!("{request} was answered with {status}: {message}")
+            }
+            _ => odd.to_string(),
+        };
+        Err(BackendError::Unreachable {
+            address: self.address(),
+            cause: format!("{cause}, and with sense before: it may be starting anew"),
+        })
+    }
+
+    /// Reads a resource, once.
+    pub(super) async fn get_once(&self, path: &str) -> Result<Answer, BackendError> {
+        self.request(&Method::GET, path, None, None).await
+    }
+
+    async fn get_again(&self, path: &str) -> Result<Answer, BackendError> {
         let mut tried = 0;
         loop {
             tried += 1;
@@ -167,15 +243,30 @@ impl Bmc {
         body: &Value,
         etag: Option<&str>,
     ) -> Result<Answer, BackendError> {
-        let result = self.request(&method, path, Some(body), etag).await;
+        let mut result = self.request(&method, path, Some(body), etag).await;
+        let watched = match &result {
+            Ok(begun) => self.watch(&format!("{method} {path}"), begun).await,
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = watched {
+            result = Err(error);
+        }
         // Redfish messages quote the value that was refused, and an address may hold a token.
-        result.map_err(|error| match error {
+        let result = result.map_err(|error| match error {
             BackendError::Rejected { address, request, status, message, retry_after, transient } => {
                 let message = without_addresses(message, body);
                 BackendError::Rejected { address, request, status, message, retry_after, transient }
             }
+            BackendError::OutcomeUnknown { address, request, answer } => {
+                let answer = without_addresses(answer, body);
+                BackendError::OutcomeUnknown { address, request, answer }
+            }
             other => other,
-        })
+        });
+        if let Err(error @ BackendError::OutcomeUnknown { .. }) = &result {
+            tracing::warn!("{error}");
+        }
+        result
     }
 
     async fn request(
@@ -198,6 +289,10 @@ impl Bmc {
                 let asks = path.trim_end_matches('/') != "/redfish/v1";
                 if asks && matches!(&result, Ok(_) | Err(BackendError::Rejected { .. })) {
                     self.proven.store(true, Ordering::Release);
+                    let doubted = self.access.read().await.doubted.is_some();
+                    if doubted {
+                        self.access.write().await.doubted = None;
+                    }
                 }
                 return result;
             };
@@ -208,18 +303,37 @@ impl Bmc {
                     self.forget_session(token).await;
                     proof = self.proof().await?;
                 }
-                Proof::Session(_) => return result,
                 // Not the password was wrong but the way in: a log-in is the first try of the password.
                 Proof::Basic if self.only_sessions() && !renewed => {
                     renewed = true;
                     proof = self.proof().await?;
                 }
-                Proof::Basic => {
-                    self.access.write().await.refused.get_or_insert_with(|| message.clone());
-                    return result;
-                }
+                Proof::Session(_) | Proof::Basic => return Err(self.refused(message.clone()).await),
             }
         }
+    }
+
+    /// The credentials were refused. Those that were never accepted are not tried again, so that no account is locked out.
+    /// Those that were are tried once more after a while: HPE, AMI and NVIDIA BMCs refuse them for a moment.
+    async fn refused(&self, message: String) -> BackendError {
+        let mut access = self.access.write().await;
+        self.refuse(&mut access, message)
+    }
+
+    fn refuse(&self, access: &mut Access, message: String) -> BackendError {
+        let now = self.clock.monotonic();
+        let doubt = self.limits.patience.doubt;
+        if self.proven.load(Ordering::Acquire) && access.doubted.is_none_or(|since| now.saturating_sub(since) < doubt) {
+            let since = *access.doubted.get_or_insert(now);
+            let cause = format!(
+                "it refused the credentials that it accepted before ({message}); they are tried once more {}s after that",
+                doubt.as_secs_f32()
+            );
+            self.is_down_until(since + doubt, &cause);
+            return BackendError::Unreachable { address: self.address(), cause };
+        }
+        access.refused.get_or_insert_with(|| message.clone());
+        BackendError::Unauthorized { address: self.address(), message }
     }
 
     /// How the next request proves who asks. The first one to a BMC uses basic authentication, because a single read is
@@ -239,20 +353,29 @@ impl Bmc {
         // Others wait for this log-in: one is enough.
         match self.log_in().await {
             Ok((token, path)) => {
+                access.had_session = true;
                 access.session = Some((Arc::clone(&token), path));
                 Ok(Proof::Session(token))
             }
             // The same credentials were accepted before: what is refused is the log-in itself.
-            Err(BackendError::Unauthorized { .. }) if self.proven.load(Ordering::Acquire) && !self.only_sessions() => {
+            Err(BackendError::Unauthorized { .. })
+                if self.proven.load(Ordering::Acquire) && !access.had_session && !self.only_sessions() =>
+            {
                 access.no_sessions = true;
                 Ok(Proof::Basic)
             }
-            Err(BackendError::Unauthorized { address, message }) => {
-                access.refused = Some(message.clone());
-                Err(BackendError::Unauthorized { address, message })
-            }
-            // No session service, or no session left: it is never tried again, because that makes the latter worse.
+            Err(BackendError::Unauthorized { message, .. }) => Err(self.refuse(&mut access, message)),
+            // No session service, or no session left, or one may have been opened whose name we do not know: it is never
+            // tried again, because that makes it worse.
             Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
+                access.no_sessions = true;
+                Ok(Proof::Basic)
+            }
+            Err(error) if error.outcome_unknown() => {
+                if self.only_sessions() {
+                    // What was to be sent under the session was not sent.
+                    return Err(BackendError::Unreachable { address: self.address(), cause: error.to_string() });
+                }
                 access.no_sessions = true;
                 Ok(Proof::Basic)
             }
@@ -265,14 +388,30 @@ impl Bmc {
     }
 
     async fn log_in(&self) -> Result<(Arc<SecretString>, String), BackendError> {
-        const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+        let known = self.resources.lock().unwrap_or_else(PoisonError::into_inner).sessions.clone();
+        if let Some(path) = known {
+            return self.log_in_at(&path).await;
+        }
+        match self.log_in_at(SESSIONS).await {
+            Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
+                let root = self.exchange(&Method::GET, "/redfish/v1/", Ok).await?;
+                let root = self.read(&Method::GET, "/redfish/v1/", root).await?.body;
+                match root["Links"]["Sessions"]["@odata.id"].as_str() {
+                    Some(path) if path.trim_end_matches('/') != SESSIONS => self.log_in_at(path).await,
+                    _ => Err(error),
+                }
+            }
+            result => result,
+        }
+    }
+
+    async fn log_in_at(&self, at: &str) -> Result<(Arc<SecretString>, String), BackendError> {
         let body = json!({ "UserName": self.username, "Password": self.password.expose_secret() });
-        let request = self.build(&Method::POST, SESSIONS)?.json(&body);
-        let response = self.deliver(&Method::POST, SESSIONS, request).await?;
+        let response = self.exchange(&Method::POST, at, |request| Ok(request.json(&body))).await?;
         let token = response.headers().get("X-Auth-Token").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let location =
             response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let answer = self.read(&Method::POST, SESSIONS, response).await?;
+        let answer = self.read(&Method::POST, at, response).await?;
         let path = location.as_deref().and_then(|location| self.own_path(location));
         let path = path.or_else(|| answer.body["@odata.id"].as_str().map(str::to_owned));
         match (token, path) {
@@ -307,24 +446,56 @@ impl Bmc {
         etag: Option<&str>,
         proof: &Proof,
     ) -> Result<Answer, BackendError> {
-        let mut request = self.build(method, path)?;
-        request = match proof {
-            Proof::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
-            Proof::Session(token) => {
-                let mut value = header::HeaderValue::from_str(token.expose_secret())
-                    .map_err(|_| self.protocol("the session's token cannot be sent back"))?;
-                value.set_sensitive(true);
-                request.header("X-Auth-Token", value)
+        let dress = |mut request: RequestBuilder| {
+            request = match proof {
+                Proof::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
+                Proof::Session(token) => {
+                    let mut value = header::HeaderValue::from_str(token.expose_secret())
+                        .map_err(|_| self.protocol("the session's token cannot be sent back"))?;
+                    value.set_sensitive(true);
+                    request.header("X-Auth-Token", value)
+                }
+            };
+            if let Some(etag) = etag {
+                request = request.header(header::IF_MATCH, etag);
             }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            Ok(request)
         };
-        if let Some(etag) = etag {
-            request = request.header(header::IF_MATCH, etag);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let response = self.deliver(method, path, request).await?;
+        let response = self.exchange(method, path, dress).await?;
         self.read(method, path, response).await
+    }
+
+    /// Sends a request, and again where the BMC moved it to.
+    async fn exchange(
+        &self,
+        method: &Method,
+        path: &str,
+        dress: impl Fn(RequestBuilder) -> Result<RequestBuilder, BackendError> + Send,
+    ) -> Result<Response, BackendError> {
+        let moved = self.resources.lock().unwrap_or_else(PoisonError::into_inner).moved.get(path).cloned();
+        let mut at = moved.unwrap_or_else(|| path.to_owned());
+        for _ in 0..=redirect::MOST {
+            let response = self.deliver(method, &at, dress(self.build(method, &at)?)?).await?;
+            match self.redirected(method, &at, &response)? {
+                Some(to) => at = to,
+                None => return Ok(response),
+            }
+        }
+        Err(self.protocol(&format!("{method} {path} was redirected in a circle")))
+    }
+
+    /// Remembers where a path was moved for good.
+    pub(super) fn moved(&self, path: &str, to: &str) {
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        resources.moved.insert(path.to_owned(), to.to_owned());
+    }
+
+    /// The time limit of a request.
+    pub(super) fn limit(&self, method: &Method) -> Duration {
+        if *method == Method::GET { self.limits.read } else { self.limits.change }
     }
 
     fn build(&self, method: &Method, path: &str) -> Result<RequestBuilder, BackendError> {
@@ -332,9 +503,9 @@ impl Bmc {
         if url.origin() != self.endpoint.origin() {
             return Err(self.protocol(&format!("{path:?} leads to another host; credentials are not sent there")));
         }
-        Ok(self
-            .trusting
-            .client
+        let reuses = path.starts_with(SESSIONS) || *method == Method::GET;
+        let client = if reuses { &self.trusting.client } else { &self.trusting.fresh };
+        Ok(client
             .request(method.clone(), url)
             .header("OData-Version", "4.0")
             .header(header::ACCEPT, "application/json")
@@ -343,11 +514,12 @@ impl Bmc {
     }
 
     async fn deliver(&self, method: &Method, path: &str, request: RequestBuilder) -> Result<Response, BackendError> {
-        match within(self.timeout, request.send()).await {
+        let limit = self.limit(method);
+        match within(limit, request.send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(self.undelivered(method, path, &error)),
             None => {
-                let cause = no_answer_within(self.timeout);
+                let cause = no_answer_within(limit);
                 if *method == Method::GET {
                     self.is_down(&cause);
                     return Err(BackendError::Unreachable { address: self.address(), cause });
@@ -358,7 +530,7 @@ impl Bmc {
     }
 
     fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
-        let cause = if error.is_timeout() { no_answer_within(self.timeout) } else { plain(error) };
+        let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { plain(error) };
         if error.is_connect() {
             if let Some(problem) = self.certificate_problem(&cause) {
                 return BackendError::Untrusted { address: self.address(), cause: problem };
@@ -375,6 +547,9 @@ impl Bmc {
         }
         let seen = *self.trusting.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Some(match seen {
+            Some(seen) if self.trusting.expected == Some(seen) => {
+                format!("the BMC presents the pinned certificate, and the TLS handshake with it failed ({cause})")
+            }
             Some(seen) => format!(
                 "the BMC presents another certificate than the pinned one; its SHA-256 is {}. If the certificate was \
                  renewed, set certificate_sha256 to that",
@@ -388,7 +563,7 @@ impl Bmc {
     }
 
     /// The path of an address on this BMC; `None` when it is another host's.
-    fn own_path(&self, address: &str) -> Option<String> {
+    pub(super) fn own_path(&self, address: &str) -> Option<String> {
         let url = self.endpoint.join(address).ok()?;
         // Some BMCs name themselves by another name in Location; only the path counts.
         Some(url.path().to_owned())
@@ -407,7 +582,10 @@ impl Bmc {
 
     /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait as long again.
     fn is_down(&self, cause: &str) {
-        let until = self.clock.monotonic() + self.timeout.min(Duration::from_secs(2));
+        self.is_down_until(self.clock.monotonic() + self.limits.change.min(Duration::from_secs(2)), cause);
+    }
+
+    fn is_down_until(&self, until: Duration, cause: &str) {
         *self.down.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, cause.to_owned()));
     }
 

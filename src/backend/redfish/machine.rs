@@ -8,34 +8,51 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, PowerControl},
-    maintenance::machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
+    backend::{BackendError, BootControl, Identity, IdentityKind, Machine, PowerControl},
+    maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
 };
 
 use super::{answer::Answer, bmc::Bmc, system};
 
+/// Pages of one collection that are read; a BMC has one or two.
+const MOST_PAGES: usize = 50;
+/// How many systems are read to find the one that can be switched.
+const MOST_SEARCHED: usize = 8;
+/// What is tried where a BMC tells its reset types nowhere.
+const UNLISTED_RESETS: [&str; 5] = ["On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart"];
+
 /// One system behind a BMC.
 #[derive(Debug)]
 pub(super) struct RedfishMachine {
-    bmc: Arc<Bmc>,
+    pub(super) bmc: Arc<Bmc>,
     system_id: Option<String>,
     lock_key: Option<String>,
     /// The system's resource, once it was found.
     path: OnceCell<String>,
     /// The drives' collection; `None` inside: there is none.
     drives: OnceCell<Option<String>>,
+    /// Whether the system's settings object can be read, once that was tried.
+    settings_work: OnceCell<bool>,
     /// The accepted values of `ResetType`, once they were read.
     resets: OnceCell<Vec<String>>,
 }
 
 impl RedfishMachine {
     pub(super) fn new(bmc: Arc<Bmc>, system_id: Option<String>, lock_key: Option<String>) -> Self {
-        Self { bmc, system_id, lock_key, path: OnceCell::new(), drives: OnceCell::new(), resets: OnceCell::new() }
+        Self {
+            bmc,
+            system_id,
+            lock_key,
+            path: OnceCell::new(),
+            drives: OnceCell::new(),
+            settings_work: OnceCell::new(),
+            resets: OnceCell::new(),
+        }
     }
 
     /// Reads the system: one request once its resource is known, and also at the first time when its id says where it
     /// is.
-    async fn system(&self) -> Result<Answer, BackendError> {
+    pub(super) async fn system(&self) -> Result<Answer, BackendError> {
         if let Some(path) = self.path.get() {
             return self.bmc.get(path).await;
         }
@@ -59,15 +76,12 @@ impl RedfishMachine {
     /// From the service root to the system.
     async fn find(&self) -> Result<String, BackendError> {
         let root = self.bmc.get("/redfish/v1/").await?.body;
-        let Some(systems) = root["Systems"]["@odata.id"].as_str() else {
-            return Err(self.bmc.unsupported("the service has no systems"));
-        };
-        let members: Vec<String> = self.bmc.get(systems).await?.body["Members"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|member| member["@odata.id"].as_str().map(str::to_owned))
-            .collect();
+        // A root without the link: NVIDIA DGX.
+        let systems = root["Systems"]["@odata.id"].as_str().unwrap_or("/redfish/v1/Systems");
+        let mut members = self.members(systems).await?;
+        if self.system_id.is_none() && (2..=MOST_SEARCHED).contains(&members.len()) {
+            members = self.with_reset(members).await?;
+        }
         let name = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
         let names = || {
             let shown: Vec<String> = members.iter().take(10).map(|path| name(path)).collect();
@@ -88,11 +102,52 @@ impl RedfishMachine {
         }
     }
 
+    /// The members of a collection, of all its pages.
+    pub(super) async fn members(&self, collection: &str) -> Result<Vec<String>, BackendError> {
+        let mut members = Vec::new();
+        let mut page = Some(collection.to_owned());
+        for _ in 0..MOST_PAGES {
+            let Some(path) = page.take() else { break };
+            let body = self.bmc.get(&path).await?.body;
+            let listed = body["Members"].as_array().into_iter().flatten();
+            members.extend(listed.filter_map(|member| member["@odata.id"].as_str().map(str::to_owned)));
+            page = body["Members@odata.nextLink"].as_str().map(str::to_owned);
+        }
+        Ok(members)
+    }
+
+    /// Those of several systems that can be switched, when that is one: boards beside the host are systems as well, which
+    /// nobody can reset (`HGX_Baseboard_0` of NVIDIA). Otherwise all.
+    async fn with_reset(&self, members: Vec<String>) -> Result<Vec<String>, BackendError> {
+        let mut able = Vec::new();
+        for path in &members {
+            if system::reset_action(&self.bmc.get(path).await?.body).target.is_some() {
+                able.push(path.clone());
+            }
+        }
+        Ok(if able.len() == 1 { able } else { members })
+    }
+
     /// The settings object, when there is one that lists the override: what is set there is what the next boot uses.
+    ///
+    /// A link that never led anywhere is ignored with a warning.
     async fn settings(&self, system: &Value) -> Result<Option<Answer>, BackendError> {
         let Some(path) = system::settings_path(system) else { return Ok(None) };
-        let settings = self.bmc.get(path).await?;
-        Ok(system::lists_override(&settings.body).then_some(settings))
+        match self.settings_work.get() {
+            Some(false) => return Ok(None),
+            works => match self.bmc.get(path).await {
+                Ok(settings) => {
+                    let _ = self.settings_work.set(true);
+                    Ok(system::lists_override(&settings.body).then_some(settings))
+                }
+                Err(error @ (BackendError::Rejected { .. } | BackendError::Protocol { .. })) if works.is_none() => {
+                    tracing::warn!(%error, "the settings object of the system cannot be read; the system's own boot override is used");
+                    let _ = self.settings_work.set(false);
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            },
+        }
     }
 
     /// The values that a reset accepts: from the list beside the action, else from its `ActionInfo`.
@@ -103,6 +158,8 @@ impl RedfishMachine {
                 match (action.values, action.action_info) {
                     (Some(values), _) => Ok(values),
                     (None, Some(info)) => Ok(system::action_info_values(&self.bmc.get(info).await?.body)),
+                    // Told nowhere: then each may be tried, and what it does not know it refuses.
+                    (None, None) if action.target.is_some() => Ok(UNLISTED_RESETS.map(str::to_owned).to_vec()),
                     (None, None) => Ok(Vec::new()),
                 }
             })
@@ -110,17 +167,28 @@ impl RedfishMachine {
     }
 
     /// The drives' collection: the system's own, else its manager's (DSP0268 moved it to the system in 2020).
-    async fn drives(&self, system: &Value) -> Result<Option<&String>, BackendError> {
+    pub(super) async fn drives(&self, system: &Value) -> Result<Option<&String>, BackendError> {
         let found = self
             .drives
             .get_or_try_init(|| async {
-                if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
+                // Some list an empty collection at the system and the drives at the manager (Intel).
+                if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str()
+                    && !self.members(path).await.or_else(nothing_there)?.is_empty()
+                {
                     return Ok(Some(path.to_owned()));
                 }
-                for manager in system["Links"]["ManagedBy"].as_array().into_iter().flatten() {
-                    let Some(path) = manager["@odata.id"].as_str() else { continue };
-                    let manager = self.bmc.get(path).await?.body;
-                    if let Some(path) = manager["VirtualMedia"]["@odata.id"].as_str() {
+                let managed = system["Links"]["ManagedBy"].as_array().into_iter().flatten();
+                let mut managers: Vec<String> =
+                    managed.filter_map(|manager| manager["@odata.id"].as_str().map(str::to_owned)).collect();
+                if managers.is_empty() {
+                    // Huawei names none.
+                    managers = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
+                }
+                for path in managers {
+                    let manager = self.bmc.get(&path).await?.body;
+                    if let Some(path) = manager["VirtualMedia"]["@odata.id"].as_str()
+                        && !self.members(path).await.or_else(nothing_there)?.is_empty()
+                    {
                         return Ok(Some(path.to_owned()));
                     }
                 }
@@ -130,33 +198,32 @@ impl RedfishMachine {
         Ok(found.as_ref())
     }
 
-    /// Changes a resource under its entity tag; when that is outdated, reads it anew and tries once more.
-    async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BackendError> {
-        match self.bmc.change(Method::PATCH, path, body, etag).await {
-            Err(BackendError::Rejected { status: 412 | 428, .. }) => {
-                let etag = self.bmc.get(path).await?.etag;
-                self.bmc.change(Method::PATCH, path, body, etag.as_deref()).await.map(|_| ())
-            }
-            result => result.map(|_| ()),
+    /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is read anew and sent as it is,
+    /// then in its strong form, then not at all: some give out weak tags and compare strongly, some refuse every tag. What is
+    /// refused so was not applied.
+    pub(super) async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BackendError> {
+        let first = self.bmc.change(Method::PATCH, path, body, etag).await;
+        let Err(mut refusal) = first.map(|_| ()) else { return Ok(()) };
+        if !matches!(refusal, BackendError::Rejected { status: 412 | 428, .. }) {
+            return Err(refusal);
         }
-    }
-
-    async fn action(&self, slot: &str, name: &str, bodies: &[Value]) -> Result<(), BackendError> {
-        let slot = self.bmc.get(slot).await?.body;
-        let target = slot["Actions"][format!("#VirtualMedia.{name}")]["target"].as_str();
-        let Some(target) = target else {
-            return Err(self.bmc.unsupported(&format!("the virtual drive has no action {name}")));
-        };
-        let mut last = None;
-        for body in bodies {
-            match self.bmc.change(Method::POST, target, body, None).await {
+        let fresh = self.bmc.get(path).await.map_err(nothing_sent)?.etag;
+        let strong = fresh.as_deref().and_then(|tag| tag.strip_prefix("W/")).map(str::to_owned);
+        let needed = matches!(refusal, BackendError::Rejected { status: 428, .. });
+        let last = if needed { Some("*".to_owned()) } else { None };
+        let mut sent = vec![etag.map(str::to_owned)];
+        for tag in [fresh, strong, last] {
+            if sent.contains(&tag) {
+                continue;
+            }
+            match self.bmc.change(Method::PATCH, path, body, tag.as_deref()).await {
                 Ok(_) => return Ok(()),
-                // A refused parameter was not applied; the next body has fewer of them.
-                Err(error @ BackendError::Rejected { status: 400, transient: false, .. }) => last = Some(error),
+                Err(error @ BackendError::Rejected { status: 412 | 428, .. }) => refusal = error,
                 Err(error) => return Err(error),
             }
+            sent.push(tag);
         }
-        Err(last.unwrap_or_else(|| self.bmc.protocol("no body was given")))
+        Err(refusal)
     }
 }
 
@@ -181,8 +248,16 @@ impl PowerControl for RedfishMachine {
     }
 }
 
+/// A collection that is not there is empty.
+fn nothing_there(error: BackendError) -> Result<Vec<String>, BackendError> {
+    match error {
+        BackendError::Rejected { status: 404 | 405, .. } => Ok(Vec::new()),
+        error => Err(error),
+    }
+}
+
 /// A read that failed before a change: whatever happened to it, the change was not sent.
-fn nothing_sent(error: BackendError) -> BackendError {
+pub(super) fn nothing_sent(error: BackendError) -> BackendError {
     match error {
         BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
         other => other,
@@ -245,61 +320,31 @@ impl RedfishMachine {
             return Ok(());
         }
         let etag = object.etag.as_deref();
-        match self.patch(path, &json!({ "Boot": boot }), etag).await {
-            Err(BackendError::Rejected { status: 400, .. }) if clear => {
-                // Some machines want an empty text instead of null.
-                boot.insert("HttpBootUri".to_owned(), json!(""));
-                self.patch(path, &json!({ "Boot": boot }), etag).await
-            }
-            result => result,
+        let mut result = self.patch(path, &json!({ "Boot": boot }), etag).await;
+        let refused = |result: &Result<(), BackendError>| {
+            matches!(result, Err(BackendError::Rejected { status: 400, transient: false, .. }))
+        };
+        if refused(&result) && clear {
+            // Some machines want an empty text instead of null.
+            boot.insert("HttpBootUri".to_owned(), json!(""));
+            result = self.patch(path, &json!({ "Boot": boot }), etag).await;
         }
-    }
-}
-
-#[async_trait]
-impl MediaControl for RedfishMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
-        let system = self.system().await?.body;
-        let Some(collection) = self.drives(&system).await? else { return Ok(Vec::new()) };
-        let members = self.bmc.get(collection).await?.body;
-        let mut slots = Vec::new();
-        for member in members["Members"].as_array().into_iter().flatten() {
-            let Some(path) = member["@odata.id"].as_str() else { continue };
-            let drive = self.bmc.get(path).await?.body;
-            // A drive that cannot be filled by an action is none of ours.
-            if drive["Actions"].get("#VirtualMedia.InsertMedia").is_none() {
-                continue;
+        if refused(&result) {
+            // What can only be set together is sent together, once: AMI wants all three, Supermicro always Enabled.
+            let mut whole = boot.clone();
+            let mut add = |name: &str, wanted: &Option<String>, found: &Option<String>| {
+                if let Some(value) = wanted.as_ref().or(found.as_ref()) {
+                    whole.entry(name).or_insert_with(|| json!(value));
+                }
+            };
+            add("BootSourceOverrideTarget", &wanted.target, &found.target);
+            add("BootSourceOverrideEnabled", &wanted.enabled, &found.enabled);
+            add("BootSourceOverrideMode", &wanted.mode, &found.mode);
+            if whole != boot {
+                result = self.patch(path, &json!({ "Boot": whole }), etag).await;
             }
-            let image = drive["Image"].as_str().filter(|image| !image.is_empty()).map(str::to_owned);
-            slots.push(MediaSlot {
-                slot: path.to_owned(),
-                media_types: drive["MediaTypes"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|kind| kind.as_str().map(str::to_owned))
-                    .collect(),
-                // Some machines leave Inserted true, or the name, after an eject; both must agree.
-                inserted: drive["Inserted"].as_bool().unwrap_or(image.is_some())
-                    && drive["ConnectedVia"] != "NotConnected",
-                image,
-                write_protected: drive["WriteProtected"].as_bool(),
-            });
         }
-        Ok(slots)
-    }
-
-    async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
-        let bodies = [
-            json!({ "Image": image, "Inserted": true, "WriteProtected": write_protected }),
-            // Supermicro X11 and X12 refuse both extras.
-            json!({ "Image": image }),
-        ];
-        self.action(slot, "InsertMedia", &bodies).await
-    }
-
-    async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
-        self.action(slot, "EjectMedia", &[json!({})]).await
+        result
     }
 }
 
@@ -339,7 +384,7 @@ impl Machine for RedfishMachine {
         let mut capabilities =
             Capabilities { resets: system::resets(self.reset_values(&system).await?), ..Capabilities::default() };
         let settings = self.settings(&system).await?;
-        system::boot_capabilities(settings.as_ref().map_or(&system, |answer| &answer.body), &mut capabilities);
+        system::boot_capabilities(&system, settings.as_ref().map(|answer| &answer.body), &mut capabilities);
         capabilities.virtual_media = self.drives(&system).await?.is_some();
         Ok(capabilities)
     }

@@ -13,6 +13,38 @@ const LATER: [&str; 7] = [
     "SYS518",
 ];
 
+/// Message ids of the standard registries that refuse a request before anything is done (DSP8011), besides [`LATER`].
+const REFUSED: [&str; 12] = [
+    "ActionNotSupported",
+    "ActionParameterNotSupported",
+    "ActionParameterUnknown",
+    "ActionParameterMissing",
+    "InsufficientPrivilege",
+    "PropertyNotWritable",
+    "PropertyUnknown",
+    "PropertyValueNotInList",
+    "MalformedJSON",
+    "UnrecognizedRequestBody",
+    "NoValidSession",
+    "AccessDenied",
+];
+
+/// Whether every message says that the request was refused before anything was done.
+pub(super) fn says_not_applied(body: &Value) -> bool {
+    let error = &body["error"];
+    let infos = error["@Message.ExtendedInfo"].as_array().into_iter().flatten();
+    let mut ids: Vec<&str> = infos.filter_map(|info| info["MessageId"].as_str()).collect();
+    if ids.is_empty() {
+        ids.extend(error["code"].as_str());
+    }
+    let refuses = |id: &&str| {
+        let key = id.rsplit('.').next().unwrap_or_default();
+        LATER.contains(&key) || REFUSED.contains(&key)
+    };
+    // SYS518 of a Dell may come with a change that was applied.
+    !ids.is_empty() && ids.iter().all(refuses) && !ids.iter().any(|id| id.ends_with("SYS518"))
+}
+
 /// The text of an error body, and whether it says that the request may be accepted later.
 pub(super) fn read(body: &Value) -> (String, bool) {
     let error = &body["error"];

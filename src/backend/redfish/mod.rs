@@ -7,9 +7,13 @@ mod answer;
 mod bmc;
 mod inventory;
 mod machine;
+mod media;
 mod message;
+mod outcome;
+mod redirect;
 mod settings;
 mod system;
+mod task;
 mod trust;
 
 use std::{
@@ -33,7 +37,7 @@ use bmc::Bmc;
 use machine::RedfishMachine;
 
 pub use inventory::{InventoryServer, parse_inventory};
-pub use settings::{Authentication, RedfishSettings, ServerSettings, Trust};
+pub use settings::{Authentication, Patience, RedfishSettings, ServerSettings, Trust};
 pub use trust::parse_fingerprint;
 
 /// How long ending all sessions may take.
@@ -74,7 +78,11 @@ impl RedfishBackend {
                     server.username,
                     server.password.clone(),
                     trusting,
-                    settings.request_timeout,
+                    bmc::Limits {
+                        change: settings.request_timeout,
+                        read: settings.read_timeout,
+                        patience: settings.patience,
+                    },
                     settings.authentication,
                     Arc::clone(clock),
                 ));

@@ -53,10 +53,30 @@ pub struct ServerSettings {
 pub struct RedfishSettings {
     /// Servers by name.
     pub servers: BTreeMap<String, ServerSettings>,
-    /// Time limit of one request, its body included.
+    /// Time limit of one request that may change something, its body included: within the lease that allows it.
     pub request_timeout: Duration,
+    /// Time limit of one read, its body included.
+    pub read_timeout: Duration,
     /// How requests prove who asks.
     pub authentication: Authentication,
+    /// How long a BMC that made sense before may make none.
+    pub patience: Patience,
+}
+
+/// How long a BMC that made sense before may make none: many start anew by themselves, or lose their head for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For how long answers like 404, a web page or half a JSON count as those of a BMC that is starting anew, where the same
+    /// resource was read before.
+    pub away: Duration,
+    /// After how long credentials that were accepted before and then refused are tried once more.
+    pub doubt: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { away: Duration::from_secs(90), doubt: Duration::from_secs(30) }
+    }
 }
 
 impl Default for RedfishSettings {
@@ -64,7 +84,9 @@ impl Default for RedfishSettings {
         Self {
             servers: BTreeMap::new(),
             request_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(30),
             authentication: Authentication::default(),
+            patience: Patience::default(),
         }
     }
 }

@@ -78,13 +78,18 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
     }
 }
 
+/// Whether a time says nothing: Dell lists the year 0 and BlueField that of the epoch, whatever happened.
+fn is_constant(time: &str) -> bool {
+    ["0000-", "0001-", "1970-01-01"].iter().any(|start| time.starts_with(start))
+}
+
 /// A system as one read shows it. `settings` is the object where the override is set, when that is another one.
 pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     let boot = settings.unwrap_or(system);
     MachineView {
         power: power(system),
         boot_progress: text(&system["BootProgress"]["LastState"]),
-        last_reset: text(&system["LastResetTime"]),
+        last_reset: text(&system["LastResetTime"]).filter(|at| !is_constant(at)),
         boot: lists_override(boot).then(|| boot_override(boot)),
         health: text(&system["Status"]["Health"]),
         description: MachineDescription {
@@ -144,13 +149,19 @@ pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
         .collect()
 }
 
-/// What can be told about boot by the object that lists the override.
-pub(super) fn boot_capabilities(object: &Value, capabilities: &mut Capabilities) {
+/// What can be told about boot by the object that lists the override, and by the system for what that one leaves out: the
+/// settings of GH200 and BlueField list no values.
+pub(super) fn boot_capabilities(system: &Value, settings: Option<&Value>, capabilities: &mut Capabilities) {
+    let object = settings.unwrap_or(system);
     let boot = &object["Boot"];
     if !lists_override(object) {
         return;
     }
-    let listed = |name: &str| texts(&boot[format!("{name}@Redfish.AllowableValues")]);
+    let listed = |name: &str| {
+        let name = format!("{name}@Redfish.AllowableValues");
+        let own = texts(&boot[&name]);
+        if own.is_empty() { texts(&system["Boot"][&name]) } else { own }
+    };
     capabilities.boot_targets = listed("BootSourceOverrideTarget");
     if capabilities.boot_targets.is_empty() {
         // Not listed: what every machine with an override knows (DSP0268, BootSource).

@@ -70,46 +70,61 @@ impl ServerCertVerifier for Pinned {
 #[derive(Clone, Debug)]
 pub(super) struct Trusting {
     pub(super) client: Client,
+    /// The same without connections that wait to be used again: some BMCs (HPE) reset those, and whether they carried out
+    /// what was sent on one is unknown then. A change is worth a connection of its own.
+    pub(super) fresh: Client,
+    /// The one certificate that is right, where a fingerprint decides.
+    pub(super) expected: Option<[u8; 32]>,
     pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
 }
 
 /// A client that judges certificates as told and follows no redirect: credentials go nowhere else.
 pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
-    let seen = Arc::default();
-    let builder = Client::builder()
-        .connect_timeout(timeout)
-        .redirect(Policy::none())
-        .retry(reqwest::retry::never())
-        .pool_max_idle_per_host(super::bmc::MOST_AT_ONCE)
-        .tcp_keepalive(None)
-        .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
-    let builder = match trust {
-        Trust::System => builder,
-        Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
-        Trust::Authority(pem) => {
-            let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-                .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
-            if certificates.is_empty() {
-                return Err("the CA certificate file holds no certificate".to_owned());
+    let seen: Arc<Mutex<Option<[u8; 32]>>> = Arc::default();
+    let build = |idle: usize| -> Result<Client, String> {
+        let builder = Client::builder()
+            .connect_timeout(timeout)
+            .redirect(Policy::none())
+            .retry(reqwest::retry::never())
+            .pool_max_idle_per_host(idle)
+            .tcp_keepalive(None)
+            // BMCs speak HTTP/1.1, some of them loosely; one way for every kind of trust.
+            .http1_only()
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
+        let builder = match trust {
+            Trust::System => builder,
+            Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
+            Trust::Authority(pem) => {
+                let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+                    .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
+                if certificates.is_empty() {
+                    return Err("the CA certificate file holds no certificate".to_owned());
+                }
+                builder.tls_certs_only(certificates)
             }
-            builder.tls_certs_only(certificates)
-        }
-        Trust::Fingerprint(expected) => {
-            let provider = CryptoProvider::get_default()
-                .cloned()
-                .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-            let verifier = Pinned { expected: *expected, seen: Arc::clone(&seen), provider: Arc::clone(&provider) };
-            let config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .map_err(|error| error.to_string())?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier))
-                .with_no_client_auth();
-            builder.tls_backend_preconfigured(config)
-        }
+            Trust::Fingerprint(expected) => {
+                let provider = CryptoProvider::get_default()
+                    .cloned()
+                    .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+                let verifier = Pinned { expected: *expected, seen: Arc::clone(&seen), provider: Arc::clone(&provider) };
+                let mut config = rustls::ClientConfig::builder_with_provider(provider)
+                    .with_safe_default_protocol_versions()
+                    .map_err(|error| error.to_string())?
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(verifier))
+                    .with_no_client_auth();
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                builder.tls_backend_preconfigured(config)
+            }
+        };
+        builder.build().map_err(|error| format!("no TLS client: {error}"))
     };
-    let client = builder.build().map_err(|error| format!("no TLS client: {error}"))?;
-    Ok(Trusting { client, seen })
+    let (client, fresh) = (build(super::bmc::MOST_AT_ONCE)?, build(0)?);
+    let expected = if let Trust::Fingerprint(expected) = trust { Some(*expected) } else { None };
+    Ok(Trusting { client, fresh, expected, seen })
 }
 
 /// Reads a fingerprint: 64 hexadecimal digits, with or without colons.

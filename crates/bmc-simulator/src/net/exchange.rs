@@ -85,7 +85,7 @@ pub(crate) async fn exchange(
         path: &incoming.path,
     });
     if faults.is_empty() {
-        let reply = carry_out(&passage, &bmc, &incoming, route.as_ref());
+        let reply = carry_out(&world, passage.sequence, &bmc, &incoming, route.as_ref());
         return Ok(depart(&mut passage, reply, &Departure::Whole));
     }
     world.journal.update(passage.sequence, |entry| {
@@ -100,6 +100,16 @@ pub(crate) async fn exchange(
         phase,
     };
     let actions: Vec<FaultAction> = faults.into_iter().map(|(_, action)| action).collect();
+    if let Some(FaultAction::Late { time }) = actions.iter().find(|action| matches!(action, FaultAction::Late { .. })) {
+        // A task of its own: this one ends with the connection.
+        let (time, sequence) = (*time, passage.sequence);
+        let (world, bmc) = (Arc::clone(&world), Arc::clone(&bmc));
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            carry_out(&world, sequence, &bmc, &incoming, route.as_ref());
+        });
+        return std::future::pending().await;
+    }
     let instead = match before(&world, &actions, &held).await {
         Verdict::GoOn => None,
         Verdict::Instead(reply) => Some(*reply),
@@ -108,7 +118,7 @@ pub(crate) async fn exchange(
             return Err(Cut);
         }
     };
-    let reply = instead.unwrap_or_else(|| carry_out(&passage, &bmc, &incoming, route.as_ref()));
+    let reply = instead.unwrap_or_else(|| carry_out(&world, passage.sequence, &bmc, &incoming, route.as_ref()));
     match after(&world, &actions, &held, reply).await {
         Ok((reply, departure)) => {
             let response = depart(&mut passage, reply, &departure);
@@ -161,10 +171,10 @@ fn begin<'a>(
 }
 
 /// Has the service do what is asked, and notes for whom and whether it did.
-fn carry_out(passage: &Passage<'_>, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
+fn carry_out(world: &World, sequence: u64, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
     let (reply, account) = redfish::answer(bmc, incoming, route);
     let reads = incoming.method == Method::GET || incoming.method == Method::HEAD;
-    passage.world.journal.update(passage.sequence, |entry| {
+    world.journal.update(sequence, |entry| {
         entry.account = account;
         entry.applied = reply.is_success() && !reads;
     });
@@ -205,6 +215,7 @@ async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) ->
             }
             FaultAction::Hold { phase: Phase::After }
             | FaultAction::Answer { .. }
+            | FaultAction::Late { .. }
             | FaultAction::LoseReply
             | FaultAction::Truncate { .. } => continue,
         };

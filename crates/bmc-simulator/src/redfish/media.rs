@@ -46,11 +46,27 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
     value["TransferProtocolType"] = text(inserted.and_then(|inserted| inserted.transfer_protocol.as_ref()));
     value["UserName"] = text(inserted.and_then(|inserted| inserted.user_name.as_ref()));
     value["Password"] = Value::Null;
-    value["Actions"] = json!({
-        "#VirtualMedia.InsertMedia": { "target": format!("{path}/Actions/VirtualMedia.InsertMedia") },
-        "#VirtualMedia.EjectMedia": { "target": format!("{path}/Actions/VirtualMedia.EjectMedia") },
-    });
+    if !rules.by_patch {
+        value["Actions"] = json!({
+            "#VirtualMedia.InsertMedia": { "target": format!("{path}/Actions/VirtualMedia.InsertMedia") },
+            "#VirtualMedia.EjectMedia": { "target": format!("{path}/Actions/VirtualMedia.EjectMedia") },
+        });
+    }
     value
+}
+
+/// Fills or empties a device that has no actions.
+pub(crate) fn patch(machine: &Arc<Machine>, device: usize, request: &Incoming) -> Result<Reply, Box<Reply>> {
+    let members = request.members()?;
+    let rules = &machine.personality.media;
+    if members.get("Image").is_some_and(Value::is_null) || members.get("Inserted") == Some(&Value::Bool(false)) {
+        machine.lock().eject(device, rules);
+    } else {
+        let inserted = judge(machine, &members).map_err(|faults| Box::new(Reply::error(400, &faults)))?;
+        machine.lock().insert(device, rules, inserted);
+    }
+    machine.changed();
+    Ok(Reply::empty(204))
 }
 
 const INSERT: &str = "VirtualMedia.InsertMedia";

@@ -182,6 +182,7 @@ fn write(bmc: &Arc<Bmc>, request: &Incoming, route: &Route, caller: Option<&Call
         Route::System(machine) => systems::patch(bmc, machine, request),
         Route::Settings(machine) => systems::patch_settings(bmc, machine, request),
         Route::Reset(machine) => systems::reset(bmc, machine, request),
+        Route::Media(_, machine, device) => media::patch(machine, *device, request),
         Route::InsertMedia(machine, device) => media::insert(machine, *device, request),
         Route::EjectMedia(machine, device) => media::eject(machine, *device, request),
         _ => Err(Box::new(Reply::error(405, &[Message::method_not_allowed()]))),

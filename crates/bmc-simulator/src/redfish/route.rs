@@ -143,6 +143,7 @@ impl Route {
         let device = rules.devices.iter().position(|device| device.id == *id)?;
         match rest {
             [] => Some(Self::Media(under, machine, device)),
+            ["Actions", ..] if rules.by_patch => None,
             ["Actions", "VirtualMedia.InsertMedia"] => Some(Self::InsertMedia(machine, device)),
             ["Actions", "VirtualMedia.EjectMedia"] => Some(Self::EjectMedia(machine, device)),
             _ => None,
@@ -177,8 +178,9 @@ impl Route {
     }
 
     /// The value of `Allow`.
-    pub(crate) const fn allow(&self) -> &'static str {
+    pub(crate) fn allow(&self) -> &'static str {
         match self {
+            Self::Media(_, machine, _) if machine.personality.media.by_patch => "GET, HEAD, PATCH",
             Self::Sessions | Self::Accounts => "GET, HEAD, POST",
             Self::Session(_) => "GET, HEAD, DELETE",
             Self::Account(_) => "GET, HEAD, PATCH, DELETE",
@@ -199,6 +201,7 @@ impl Route {
             Self::System(_)
             | Self::Settings(_)
             | Self::Reset(_)
+            | Self::Media(..)
             | Self::InsertMedia(..)
             | Self::EjectMedia(..)
             | Self::Enclosure(_) => Some(Privilege::ConfigureComponents),

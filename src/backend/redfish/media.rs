@@ -1,0 +1,157 @@
+//! Virtual drives: found, filled and emptied by what each drive lists.
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    backend::{BackendError, MediaControl},
+    maintenance::machine::MediaSlot,
+};
+
+use super::{
+    answer::Answer,
+    machine::{RedfishMachine, nothing_sent},
+};
+
+/// How often an insertion is sent with other parameters, as the BMC's refusals ask for them.
+const MOST_TRIES: usize = 4;
+
+/// A drive's action, where it lists one.
+fn action<'a>(drive: &'a Value, name: &str) -> Option<&'a str> {
+    drive["Actions"][format!("#VirtualMedia.{name}")]["target"].as_str()
+}
+
+/// Whether a drive without the action is filled by writing to it (iLO4, XCC1, Intel): it lists the image, and takes PATCH as
+/// far as it tells.
+fn takes_patch(drive: &Answer) -> bool {
+    let allows = drive.allow.as_deref().is_none_or(|methods| methods.to_ascii_uppercase().contains("PATCH"));
+    drive.body.get("Image").is_some() && drive.body.get("Inserted").is_some() && allows
+}
+
+/// What is in a drive, as far as it tells.
+fn content(drive: &Value) -> (Option<String>, bool) {
+    let image = drive["Image"].as_str().filter(|image| !image.is_empty()).map(str::to_owned);
+    // Some machines leave Inserted true, or the name, after an eject; both must agree.
+    let inserted = drive["Inserted"].as_bool().unwrap_or(image.is_some()) && drive["ConnectedVia"] != "NotConnected";
+    (image, inserted)
+}
+
+/// The parameters that a refusal asks for or complains about, and the next try; `None`: nothing more can be tried.
+fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map<String, Value>> {
+    let mut next = sent.clone();
+    for (name, value) in [
+        ("TransferProtocolType", json!(image.split("://").next().unwrap_or_default().to_ascii_uppercase())),
+        ("TransferMethod", json!("Stream")),
+        // Some want credentials also where none are needed.
+        ("UserName", json!("none")),
+        ("Password", json!("none")),
+    ] {
+        if refusal.contains(name) && !sent.contains_key(name) {
+            next.insert(name.to_owned(), value);
+        }
+    }
+    if next == *sent {
+        // Supermicro X11 and X12 refuse both extras, and do not always say which.
+        next = Map::from_iter([("Image".to_owned(), json!(image))]);
+    }
+    (next != *sent).then_some(next)
+}
+
+impl RedfishMachine {
+    async fn insert_by_action(&self, target: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
+        let full = json!({ "Image": image, "Inserted": true, "WriteProtected": write_protected });
+        let mut body = full.as_object().cloned().unwrap_or_default();
+        let mut tried: Vec<Map<String, Value>> = Vec::new();
+        loop {
+            let refusal = match self.bmc.change(Method::POST, target, &Value::Object(body.clone()), None).await {
+                Ok(_) => return Ok(()),
+                // A refused parameter was not applied.
+                Err(error @ BackendError::Rejected { status: 400 | 405 | 415, transient: false, .. }) => error,
+                Err(error) => return Err(error),
+            };
+            let next = next_try(&body, image, &refusal.to_string());
+            tried.push(body);
+            match next.filter(|next| !tried.contains(next) && tried.len() < MOST_TRIES) {
+                Some(next) => body = next,
+                None => return Err(refusal),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl MediaControl for RedfishMachine {
+    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+        let system = self.system().await?.body;
+        let Some(collection) = self.drives(&system).await? else { return Ok(Vec::new()) };
+        let mut slots = Vec::new();
+        for path in self.members(collection).await? {
+            let drive = self.bmc.get(&path).await?;
+            // A drive that cannot be filled is none of ours.
+            if action(&drive.body, "InsertMedia").is_none() && !takes_patch(&drive) {
+                continue;
+            }
+            let (image, inserted) = content(&drive.body);
+            slots.push(MediaSlot {
+                slot: path,
+                media_types: drive.body["MediaTypes"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|kind| kind.as_str().map(str::to_owned))
+                    .collect(),
+                inserted,
+                image,
+                write_protected: drive.body["WriteProtected"].as_bool(),
+            });
+        }
+        Ok(slots)
+    }
+
+    async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
+        let drive = self.bmc.get(slot).await.map_err(nothing_sent)?;
+        if let Some(target) = action(&drive.body, "InsertMedia") {
+            return self.insert_by_action(target, image, write_protected).await;
+        }
+        let body = json!({ "Image": image, "Inserted": true, "WriteProtected": write_protected });
+        match self.patch(slot, &body, drive.etag.as_deref()).await {
+            Err(BackendError::Rejected { status: 400, transient: false, .. }) => {
+                self.patch(slot, &json!({ "Image": image }), drive.etag.as_deref()).await
+            }
+            result => result,
+        }
+    }
+
+    async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
+        let drive = self.bmc.get(slot).await.map_err(nothing_sent)?;
+        let result = match action(&drive.body, "EjectMedia") {
+            Some(target) => self.bmc.change(Method::POST, target, &json!({}), None).await.map(|_| ()),
+            None => self.patch(slot, &json!({ "Image": null, "Inserted": false }), drive.etag.as_deref()).await,
+        };
+        match result {
+            // Some refuse to empty what is empty.
+            Err(error @ BackendError::Rejected { status: 400 | 404 | 409, .. }) => {
+                let (image, inserted) = content(&self.bmc.get(slot).await.map_err(nothing_sent)?.body);
+                if inserted && image.is_some() { Err(error) } else { Ok(()) }
+            }
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_refusal_asks_for_is_added_and_extras_are_left_out() {
+        let image = "https://images/a.iso";
+        let full = json!({"Image": image, "Inserted": true, "WriteProtected": true}).as_object().unwrap().clone();
+        let asked = next_try(&full, image, "\"The parameter TransferProtocolType is missing\"").unwrap();
+        assert_eq!((asked["TransferProtocolType"].as_str(), asked.len()), (Some("HTTPS"), 4));
+        let bare = next_try(&full, image, "\"not supported\"").unwrap();
+        assert_eq!(bare.keys().collect::<Vec<_>>(), ["Image"]);
+        assert_eq!(next_try(&bare, image, "\"not supported\""), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! One case: a machine behind a BMC of its own, and engines that hold it and give it back.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bmc_simulator::{Accepted, EventKind, JournalQuery, Personality, Simulator, SimulatorConfig, SystemStatus};
+use secrecy::{ExposeSecret as _, SecretString};
+use terraform_provider_metal::{
+    backend::redfish::{Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+    clock::{Clock, SystemClock},
+    engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
+    maintenance::{
+        decide::Finish,
+        ids::{MaintenanceId, Runner, RunnerId, Uid},
+        power::Limits,
+        spec::WaitFor,
+        state::{Ending, Phase},
+    },
+    probe::{Probe, ProbeError},
+    store::{MemoryStore, Store},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{faults::Kind, flows::Flow, judge};
+
+/// Time limit of one request.
+pub const REQUEST: Duration = Duration::from_millis(250);
+
+/// One request of a flow: the matrix has a row for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub method: String,
+    pub path: String,
+    /// How many requests of this method and path came before.
+    pub occurrence: u64,
+}
+
+impl Row {
+    /// Whether it may change something.
+    pub fn changes(&self) -> bool {
+        self.method != "GET"
+    }
+}
+
+/// Images are not what this is about.
+#[derive(Debug)]
+struct AnyImage;
+
+#[async_trait]
+impl Probe for AnyImage {
+    async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+    async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
+        Ok(())
+    }
+}
+
+/// One case.
+pub struct Bench {
+    pub flow: Flow,
+    pub simulator: Simulator,
+    pub name: String,
+    /// How the machine was before anything was asked of it.
+    pub before: SystemStatus,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Bench {
+    pub async fn new(flow: Flow) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut personality = Personality::generic();
+        // A body, so that it can be cut.
+        personality.power.accepted = Accepted::Ok;
+        personality.media.insert_needs_eject = true;
+        let config = SimulatorConfig::with_systems(1).without_tls().with_personality(personality);
+        let simulator = Simulator::start(config).await.unwrap();
+        let name = simulator.systems()[0].clone();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let before = simulator.system(&name).unwrap();
+        let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
+        Self { flow, simulator, name, before, store, clock }
+    }
+
+    /// Makes one request go wrong, or from it on all of its kind.
+    pub fn inject(&self, row: &Row, kind: Kind, stays: bool) {
+        let fault = kind.fault().on_request(&row.method, &row.path).skip(row.occurrence);
+        let _ = self.simulator.inject(if stays { fault } else { fault.times(1) });
+    }
+
+    /// The requests so far: every change, and the first two reads of each resource.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut seen: HashMap<(String, String), u64> = HashMap::new();
+        let mut rows = Vec::new();
+        for entry in self.simulator.journal(&JournalQuery::default()) {
+            let path = match entry.path.strip_prefix("/redfish/v1/SessionService/Sessions/") {
+                Some(_) => "/redfish/v1/SessionService/Sessions/*".to_owned(),
+                None => entry.path,
+            };
+            let count = seen.entry((entry.method.clone(), path.clone())).or_default();
+            let row = Row { method: entry.method, path, occurrence: *count };
+            *count += 1;
+            if row.changes() || row.occurrence < 2 {
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    /// A process of its own: what it learned of the BMC ends with it.
+    fn process(&self) -> Engine {
+        let account = self.simulator.credentials();
+        let server = ServerSettings {
+            endpoint: self.simulator.url(&self.name).unwrap().parse().unwrap(),
+            system_id: None,
+            lock_key: None,
+            labels: BTreeMap::new(),
+            username: account.username.clone(),
+            password: SecretString::from(account.password.expose_secret()),
+            // No TLS here: what reads the system's authorities is left out.
+            trust: Trust::Fingerprint([0; 32]),
+        };
+        let settings = RedfishSettings {
+            servers: [("node".to_owned(), server)].into(),
+            request_timeout: REQUEST,
+            read_timeout: REQUEST,
+            authentication: Authentication::Session,
+            patience: Patience { away: Duration::from_millis(600), doubt: Duration::from_millis(300) },
+        };
+        Engine::new(Parts {
+            store: Arc::clone(&self.store),
+            backend: Arc::new(RedfishBackend::new(settings, &self.clock).unwrap()),
+            probe: Arc::new(AnyImage),
+            clock: Arc::clone(&self.clock),
+            runner: Runner {
+                id: RunnerId(uuid::Uuid::new_v4().to_string()),
+                user: "tests".into(),
+                host: "tests".into(),
+                pid: 1,
+                process: String::new(),
+                run: None,
+                url: None,
+                commit: None,
+            },
+            owner: "tests".into(),
+            windows: BTreeMap::new(),
+            always_perform: false,
+            nodes: Nodes::default(),
+            tuning: Tuning {
+                limits: Limits {
+                    graceful_shutdown: Duration::from_millis(900),
+                    power_change: Duration::from_millis(700),
+                    boot_progress: Duration::from_millis(500),
+                    settle: Duration::from_millis(500),
+                    attempts: 3,
+                    retry_pause: Duration::from_millis(50),
+                    media: Duration::from_millis(500),
+                    busy: Duration::from_millis(400),
+                    post: Duration::from_millis(400),
+                    call: Duration::from_millis(400),
+                },
+                poll: Duration::from_millis(60),
+                ..Tuning::default()
+            },
+        })
+    }
+
+    fn control() -> Control {
+        Control {
+            stop: CancellationToken::new(),
+            timeout: Duration::from_secs(8),
+            release_timeout: Duration::from_secs(8),
+        }
+    }
+
+    /// From the request to the release, with the destroy that follows a failed one. Says what is wrong.
+    pub async fn play(&self) -> Vec<String> {
+        let wish = Wish {
+            id: MaintenanceId::new("ops", "case").unwrap(),
+            spec: self.flow.spec("node"),
+            wait_for: WaitFor::InMaintenance,
+        };
+        let engine = self.process();
+        let held = engine.hold(&wish, &Self::control()).await;
+        let mut problems = judge::held(self, &held);
+        engine.close().await;
+        let missed = self.simulator.faults().iter().all(|fault| fault.met == 0);
+        let Some(uid) = self.active(&wish.id).await else {
+            if missed && !reached(&held) {
+                problems.push(format!("failed without any fault: {held:?}"));
+            }
+            problems.extend(judge::over(self));
+            return problems;
+        };
+        // The destroy of another process, which may meet the fault as well.
+        let engine = self.process();
+        let released = engine.release(&uid, "node", Ending::Completed, &Self::control()).await;
+        engine.close().await;
+        if self.active(&wish.id).await.is_some() {
+            // It may fail, and then the server is held. The next one finds a BMC that works.
+            self.simulator.clear_faults();
+            let engine = self.process();
+            let again = engine.release(&uid, "node", Ending::Completed, &Self::control()).await;
+            engine.close().await;
+            if self.active(&wish.id).await.is_some() {
+                problems.push(format!("still held after all faults ended: {released:?}, then {again:?}"));
+                return problems;
+            }
+        }
+        problems.extend(judge::over(self));
+        problems
+    }
+
+    async fn active(&self, id: &MaintenanceId) -> Option<Uid> {
+        let found = self.store.find(id).await.unwrap();
+        found.map(|found| found.record().clone()).filter(|record| !record.phase.is_over()).map(|record| record.uid)
+    }
+
+    /// What happened, for people.
+    pub fn story(&self) -> String {
+        let mut lines: Vec<(u64, String)> = self
+            .simulator
+            .journal(&JournalQuery::default())
+            .into_iter()
+            .filter(|entry| entry.method != "GET" || !entry.faults.is_empty())
+            .map(|entry| {
+                let body = entry.body.map(|body| body.to_string()).unwrap_or_default();
+                let done = if entry.applied { "applied" } else { "" };
+                let line =
+                    format!("{} {} {body} -> {:?} {done} {:?}", entry.method, entry.path, entry.status, entry.faults);
+                (entry.sequence, line)
+            })
+            .collect();
+        let events = self.simulator.events(&self.name, 0).unwrap().into_iter();
+        lines.extend(
+            events
+                .filter(|event| !matches!(event.kind, EventKind::Progress { .. }))
+                .map(|event| (event.sequence, format!("        {:?}", event.kind))),
+        );
+        lines.sort();
+        lines.into_iter().map(|(_, line)| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Whether the hold was reached.
+pub fn reached(held: &Result<Driven, EngineError>) -> bool {
+    held.as_ref().is_ok_and(|driven| {
+        driven.finish == Finish::Reached && matches!(driven.record.phase, Phase::InMaintenance { .. })
+    })
+}

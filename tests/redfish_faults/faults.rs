@@ -1,0 +1,100 @@
+//! What can go wrong with one request.
+
+use std::time::Duration;
+
+use bmc_simulator::{Fault, FaultAction, FaultBody};
+
+use crate::bench::REQUEST;
+
+/// What goes wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Carried out, and the connection cut instead of a reply.
+    LostReply,
+    /// The connection is cut, nothing is carried out.
+    Reset,
+    /// Neither carried out nor answered.
+    Silence,
+    /// Carried out after the client gave up.
+    Late,
+    /// Answered late, but in time.
+    Slow,
+    /// Answered with this status although it was carried out.
+    Done(u16),
+    /// Answered with this status, and not carried out.
+    Status(u16),
+    /// As the last, with a `Retry-After`.
+    Busy,
+    /// Carried out; the reply's body ends in the middle.
+    Cut,
+    /// The same, with a length that admits it.
+    Short,
+    /// Carried out; a web page comes back.
+    Html(u16),
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::LostReply,
+        Self::Reset,
+        Self::Silence,
+        Self::Late,
+        Self::Slow,
+        Self::Done(500),
+        Self::Done(502),
+        Self::Done(504),
+        Self::Status(500),
+        Self::Status(502),
+        Self::Status(503),
+        Self::Status(504),
+        Self::Busy,
+        Self::Status(401),
+        Self::Status(404),
+        Self::Status(409),
+        Self::Status(412),
+        Self::Status(428),
+        Self::Cut,
+        Self::Short,
+        Self::Html(500),
+    ];
+
+    /// Whether a client cannot know what came of a change.
+    pub fn leaves_unknown(self) -> bool {
+        matches!(self, Self::LostReply | Self::Silence | Self::Late | Self::Done(_) | Self::Cut | Self::Html(_))
+            || matches!(self, Self::Status(500 | 502 | 504))
+    }
+
+    /// Whether it is worth a case of its own where nothing is carried out.
+    pub fn meets_reads(self) -> bool {
+        !matches!(self, Self::LostReply | Self::Late | Self::Done(_) | Self::Status(412 | 428 | 502 | 504))
+    }
+
+    /// The fault in the simulator.
+    pub fn fault(self) -> Fault {
+        let error = |status, apply| FaultAction::Answer {
+            status,
+            body: FaultBody::Error { key: "InternalError".into(), message: "An internal error occurred".into() },
+            headers: Vec::new(),
+            apply,
+        };
+        Fault::new(match self {
+            Self::LostReply => FaultAction::LoseReply,
+            Self::Reset => FaultAction::Cut,
+            Self::Silence => FaultAction::Silence,
+            Self::Late => FaultAction::Late { time: REQUEST + Duration::from_millis(60) },
+            Self::Slow => FaultAction::Delay { time: REQUEST / 3 },
+            Self::Done(status) => error(status, true),
+            Self::Status(status) => error(status, false),
+            Self::Busy => FaultAction::Busy { retry_after_seconds: 1 },
+            Self::Cut => FaultAction::Truncate { bytes: 10, honest_length: false },
+            Self::Short => FaultAction::Truncate { bytes: 10, honest_length: true },
+            Self::Html(status) => FaultAction::Answer {
+                status,
+                body: FaultBody::Html("<html>proxy</html>".into()),
+                headers: Vec::new(),
+                apply: true,
+            },
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! What is asked of the provider: each flow is one hold or operation, from the request to the release.
+
+use std::collections::BTreeMap;
+
+use terraform_provider_metal::maintenance::{
+    machine::{PowerTarget, ResetType},
+    operate::{OperationSpec, Proof, WhenOff},
+    spec::{BootMethod, BootSpec, Kind, Spec},
+};
+
+/// An image that no one reads: the simulator boots its name.
+pub const IMAGE: &str = "http://images.example/rescue.iso";
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Held and switched off.
+    PowerOff,
+    /// Held, booted over HTTP.
+    Http,
+    /// Held, booted from an inserted image.
+    VirtualMedia,
+    /// Held, booted by PXE until the release.
+    Pxe,
+    /// One forced restart.
+    ForceRestart,
+    /// One restart by the operating system.
+    GracefulRestart,
+    /// One power cycle.
+    PowerCycle,
+    /// One interrupt.
+    Nmi,
+}
+
+impl Flow {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::PowerOff,
+        Self::Http,
+        Self::VirtualMedia,
+        Self::Pxe,
+        Self::ForceRestart,
+        Self::GracefulRestart,
+        Self::PowerCycle,
+        Self::Nmi,
+    ];
+
+    /// Those that make one power operation.
+    pub const OPERATIONS: [Self; 4] = [Self::ForceRestart, Self::GracefulRestart, Self::PowerCycle, Self::Nmi];
+
+    /// The operation, for those that make one.
+    pub fn operation(self) -> Option<ResetType> {
+        Some(match self {
+            Self::ForceRestart => ResetType::ForceRestart,
+            Self::GracefulRestart => ResetType::GracefulRestart,
+            Self::PowerCycle => ResetType::PowerCycle,
+            Self::Nmi => ResetType::Nmi,
+            _ => return None,
+        })
+    }
+
+    /// The specification.
+    pub fn spec(self, server: &str) -> Spec {
+        let boot = |method, image: Option<&str>, once| {
+            Some(BootSpec {
+                ignition: None,
+                method,
+                image: image.map(str::to_owned),
+                image_sha256: None,
+                once,
+                boot_mode: None,
+                ready_when: None,
+            })
+        };
+        let held = Spec { triggers: BTreeMap::new(), ..Spec::new(Kind::Maintenance, server) };
+        let on = Some(PowerTarget::On);
+        match self {
+            Self::PowerOff => Spec { server_power: Some(PowerTarget::Off), ..held },
+            Self::Http => Spec { server_power: on, boot: boot(BootMethod::Http, Some(IMAGE), true), ..held },
+            Self::VirtualMedia => {
+                Spec { server_power: on, boot: boot(BootMethod::VirtualMedia, Some(IMAGE), true), ..held }
+            }
+            Self::Pxe => Spec { server_power: on, boot: boot(BootMethod::Pxe, None, false), ..held },
+            Self::ForceRestart | Self::GracefulRestart | Self::PowerCycle | Self::Nmi => Spec {
+                operation: self.operation().map(|reset| OperationSpec {
+                    reset,
+                    when_off: WhenOff::Error,
+                    proof: Proof::Power,
+                }),
+                ..Spec::new(Kind::Operation, server)
+            },
+        }
+    }
+}
