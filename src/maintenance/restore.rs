@@ -183,8 +183,13 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
 }
 
 /// A recorded drive as it is now; `None` when it is not listed any more.
+///
+/// A BMC that shows its drives in two collections has them under the same name in both, and may be read in one and then in
+/// the other.
 fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&'a MediaSlot> {
-    media.iter().find(|now| now.slot == before.slot)
+    let name = |slot: &'_ MediaSlot| slot.slot.rsplit('/').next().map(str::to_owned);
+    let same = media.iter().find(|now| now.slot == before.slot);
+    same.or_else(|| media.iter().find(|now| name(now) == name(before)))
 }
 
 fn restore_media(

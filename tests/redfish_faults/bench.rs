@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{faults::Kind, flows::Flow, judge};
 
 /// Time limit of one request.
-pub const REQUEST: Duration = Duration::from_millis(250);
+pub const REQUEST: Duration = Duration::from_millis(400);
 
 /// One request of a flow: the matrix has a row for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,16 +153,16 @@ impl Bench {
             nodes: Nodes::default(),
             tuning: Tuning {
                 limits: Limits {
-                    graceful_shutdown: Duration::from_millis(900),
-                    power_change: Duration::from_millis(700),
+                    graceful_shutdown: Duration::from_millis(1200),
+                    power_change: Duration::from_millis(1100),
                     boot_progress: Duration::from_millis(500),
-                    settle: Duration::from_millis(500),
+                    settle: Duration::from_millis(900),
                     attempts: 3,
                     retry_pause: Duration::from_millis(50),
-                    media: Duration::from_millis(500),
+                    media: Duration::from_millis(900),
                     busy: Duration::from_millis(400),
                     post: Duration::from_millis(400),
-                    call: Duration::from_millis(400),
+                    call: Duration::from_millis(500),
                 },
                 poll: Duration::from_millis(60),
                 ..Tuning::default()
@@ -192,7 +192,7 @@ impl Bench {
         let missed = self.simulator.faults().iter().all(|fault| fault.met == 0);
         let Some(uid) = self.active(&wish.id).await else {
             if missed && !reached(&held) {
-                problems.push(format!("failed without any fault: {held:?}"));
+                problems.push(format!("{}: {held:?}", judge::MISSED));
             }
             problems.extend(judge::over(self));
             return problems;

@@ -65,6 +65,20 @@ impl Kind {
             || matches!(self, Self::Status(500 | 502 | 504))
     }
 
+    /// Whether it is of the short form of the matrix: one of each class.
+    pub fn is_common(self) -> bool {
+        matches!(
+            self,
+            Self::LostReply
+                | Self::Silence
+                | Self::Late
+                | Self::Done(500)
+                | Self::Html(500)
+                | Self::Status(401 | 412 | 500 | 503)
+                | Self::Short
+        )
+    }
+
     /// Whether it is worth a case of its own where nothing is carried out.
     pub fn meets_reads(self) -> bool {
         !matches!(self, Self::LostReply | Self::Late | Self::Done(_) | Self::Status(412 | 428 | 502 | 504))

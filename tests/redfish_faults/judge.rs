@@ -11,6 +11,9 @@ use crate::{
     flows::{Flow, IMAGE},
 };
 
+/// How the problem begins that a flow failed before its fault met a request.
+pub const MISSED: &str = "failed without any fault";
+
 /// What has to be true when the create ended.
 pub fn held(bench: &Bench, held: &Result<Driven, EngineError>) -> Vec<String> {
     let mut problems = Vec::new();

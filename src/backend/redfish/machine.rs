@@ -173,7 +173,7 @@ impl RedfishMachine {
             .get_or_try_init(|| async {
                 // Some list an empty collection at the system and the drives at the manager (Intel).
                 if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str()
-                    && !self.members(path).await.or_else(nothing_there)?.is_empty()
+                    && !self.members(path).await?.is_empty()
                 {
                     return Ok(Some(path.to_owned()));
                 }
