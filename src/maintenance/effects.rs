@@ -63,7 +63,9 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         Action::Reset(ResetType::Nmi) if accepted => None,
         Action::Reset(_) => Some(limits.power_change),
         // A BMC answers these when they are applied; its tasks are followed to their end.
-        Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. } => (!accepted).then_some(limits.settle),
+        Action::SetBoot { .. } => (!accepted).then_some(limits.settle),
+        // A BMC first has to reach the image's server.
+        Action::Insert { .. } | Action::Eject { .. } => (!accepted).then_some(limits.media),
         Action::Record
         | Action::CheckImage
         | Action::AskPreparer

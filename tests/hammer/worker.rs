@@ -228,7 +228,6 @@ impl Worker {
             media: Duration::from_secs(2),
             busy: Duration::from_secs(4),
             post: Duration::from_secs(4),
-            ..Limits::default()
         };
         Tuning { lease: self.lease, limits, poll: Duration::from_millis(400), ..Tuning::default() }
     }
