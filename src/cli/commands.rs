@@ -168,7 +168,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
     }
 }
 
-fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
+pub(super) fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
     text.parse().map_err(|problem: crate::maintenance::ids::IdError| CommandError::Id {
         text: text.to_owned(),
         problem: problem.to_string(),

@@ -173,6 +173,25 @@ enum StoreCommand {
         /// The file with the export
         file: std::path::PathBuf,
     },
+    /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every process and mark every
+    /// maintenance for inspection. Stop all runs first; the guide "After a restore" says what comes before and after
+    Restored {
+        /// What happened; kept in the audit and shown to whoever asks for one of the servers
+        #[arg(long)]
+        reason: String,
+        /// The highest generation that a state or a log shows, if it is far above all that the store knows
+        #[arg(long, default_value_t = 0)]
+        seen: u64,
+    },
+    /// After store restored: say that the server of a maintenance was inspected, so that processes may act on it again
+    Inspected {
+        /// NAMESPACE/NAME, one or more
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// What was found; kept in the audit
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,7 @@ use crate::{engine::Engine, store::Contents};
 
 use super::{
     StoreCommand,
-    commands::{CommandError, pretty},
+    commands::{CommandError, parse, pretty},
 };
 
 pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> Result<String, CommandError> {
@@ -20,7 +20,63 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
             Ok(pretty(&json!(contents)))
         }
         StoreCommand::Import { file } => import(engine, &file, json).await,
+        StoreCommand::Restored { reason, seen } => restored(engine, &said(&reason)?, seen, json).await,
+        StoreCommand::Inspected { ids, reason } => inspected(engine, &ids, &said(&reason)?, json).await,
     }
+}
+
+fn said(reason: &str) -> Result<String, CommandError> {
+    let reason = reason.trim();
+    if reason.is_empty() {
+        return Err(CommandError::Other("--reason must not be empty: it is kept in the audit".to_owned()));
+    }
+    Ok(reason.to_owned())
+}
+
+async fn restored(engine: &Engine, reason: &str, seen: u64, json: bool) -> Result<String, CommandError> {
+    let restored = engine.store_restored(seen, reason).await?;
+    if json {
+        return Ok(pretty(&json!(restored)));
+    }
+    let mut text = format!(
+        "{}: {} locks have generation {} or higher now; processes that ran before are fenced.\n",
+        engine.store().address(),
+        restored.locks,
+        restored.generation
+    );
+    if restored.to_inspect.is_empty() {
+        text.push_str("No maintenance is active in it.\n");
+    } else {
+        text.push_str(
+            "These wait for an inspection. The server may be changed, and the recorded prior state may be wrong:\n",
+        );
+    }
+    for left in &restored.to_inspect {
+        let prior = left.previous_power_state.map_or("not recorded".to_owned(), |power| power.to_string());
+        text.push_str(&format!("  {}  {} ({})  {}, prior power: {prior}\n", left.id, left.server, left.lock_key, left.state));
+    }
+    if !restored.to_inspect.is_empty() {
+        text.push_str(
+            "Inspect each server, then: terraform-provider-metal store inspected NAMESPACE/NAME --reason TEXT\n",
+        );
+    }
+    text.push_str("A maintenance that the store has lost is in no list: plan every configuration that uses this store.\n");
+    Ok(text)
+}
+
+async fn inspected(engine: &Engine, ids: &[String], reason: &str, json: bool) -> Result<String, CommandError> {
+    let ids = ids.iter().map(|id| parse(id)).collect::<Result<Vec<_>, _>>()?;
+    let mut text = String::new();
+    let mut waited = Vec::new();
+    for id in &ids {
+        if engine.inspected(id, reason).await? {
+            text.push_str(&format!("{id} may be acted on again\n"));
+            waited.push(id);
+        } else {
+            text.push_str(&format!("{id} does not wait for an inspection\n"));
+        }
+    }
+    Ok(if json { pretty(&json!({ "inspected": waited })) } else { text })
 }
 
 async fn check(engine: &Engine, json: bool) -> Result<String, CommandError> {

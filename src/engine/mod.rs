@@ -14,6 +14,7 @@ mod node;
 mod orphans;
 mod owners;
 pub mod process;
+mod restored;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub use look::{Held, Seen};
 pub use managed::Forbidden;
 pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
+pub use restored::{RAISED_BY, Restored, ToInspect};
 
 use lease::LeaseKeeper;
 use snapshot::Snapshot;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{effects::PendingEffect, restrictions::Restrictions};
+use super::{effects::PendingEffect, inspection::Inspection, restrictions::Restrictions};
 
 /// The further contents of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Extension {
     /// What persons forbade when they released the server.
     #[serde(skip_serializing_if = "Restrictions::is_empty")]
     pub restrictions: Restrictions,
+    /// Maintenances that wait for a person, because the store was restored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inspections: Vec<Inspection>,
 }
 
 impl Extension {

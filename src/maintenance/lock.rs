@@ -178,6 +178,16 @@ pub enum Refusal {
     /// Not possible in this state.
     #[error("not possible while {0}")]
     WrongPhase(&'static str),
+    /// The store was restored, and no person has looked at the server since.
+    #[error("{id} waits for an inspection since the store was restored ({reason:?})")]
+    ToBeInspected {
+        /// The maintenance.
+        id: MaintenanceId,
+        /// Since when, on the store's clock.
+        since: Timestamp,
+        /// What the person said who restored it.
+        reason: String,
+    },
     /// A release named a generation that is not in force.
     #[error("generation {named} was named, but {current} is in force")]
     OtherGeneration {

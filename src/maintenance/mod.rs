@@ -12,6 +12,7 @@ pub mod effects;
 pub mod extension;
 pub mod hindrance;
 pub mod ids;
+pub mod inspection;
 pub mod invariants;
 pub mod location;
 pub mod lock;

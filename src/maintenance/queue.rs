@@ -243,7 +243,8 @@ impl Order {
             first: first.map(|entry| describe(lock, entry, leases, now)).collect(),
             places: waiting.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect(),
             before,
-            held: holder.is_some(),
+            // Also by a record that this version cannot read.
+            held: lock.slot.is_some(),
         }
     }
 
@@ -301,7 +302,8 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
 pub fn reclaimable<'a>(lock: &'a ServerLock, leases: &Leases, now: Timestamp) -> Option<&'a Maintenance> {
     let holder = lock.holder().filter(|holder| holder.is_overdue(now))?;
     let attended = holder.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-    (!attended && lock.other_actor(&holder.uid, leases, now).is_none()).then_some(holder)
+    let inspected = lock.awaits_inspection(holder).is_none();
+    (!attended && inspected && lock.other_actor(&holder.uid, leases, now).is_none()).then_some(holder)
 }
 
 /// Whether it is this record's turn.

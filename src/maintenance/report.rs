@@ -155,6 +155,15 @@ fn waiting_for(
     aging: Duration,
     now: Timestamp,
 ) -> (Option<String>, Option<String>) {
+    if let Some(inspection) = lock.awaits_inspection(record) {
+        let full = format!(
+            "an inspection, because the store was restored at {} ({}): store inspected {}",
+            queue::shown_time(inspection.since),
+            inspection.reason,
+            record.id
+        );
+        return (Some(full), Some("inspection".to_owned()));
+    }
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("a process that drives it: apply again".to_owned(), None),

@@ -169,6 +169,7 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<Fence, Refusal> {
         self.refuse_if_in_use(uid, leases, now)?;
+        self.refuse_before_inspection(uid)?;
         self.generation += 1;
         let generation = self.generation;
         let record = self.get_mut(uid)?;
@@ -411,6 +412,7 @@ impl ServerLock {
         if self.slot.as_ref().is_some_and(|slot| slot.uid == *uid) {
             self.slot = None;
         }
+        self.forget_inspections();
         Ok(())
     }
 
@@ -486,6 +488,8 @@ impl ServerLock {
         record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
         let record = record.clone();
+        // Who takes a server from its holder has looked at it.
+        self.extension.inspections.retain(|inspection| inspection.uid != *uid);
         self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));
         Ok((Fence { generation, token }, predecessors))
     }

@@ -17,6 +17,10 @@ const NOTHING_DONE: &str = "Nothing was done to the server.";
 const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. Configure the provider for the backend and \
                          cluster of the maintenance; its namespace is taken from the record.";
 
+/// What to do about a store that lost commits.
+pub(super) const AFTER_A_RESTORE: &str = "A backup, a snapshot or a standby replaced newer data. Stop all runs, then follow \
+    the guide \"After a restore\": terraform-provider-metal store restored --reason TEXT.";
+
 /// The diagnostic of a failed operation on a server.
 pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
     match error {
@@ -62,6 +66,10 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
         StoreError::Unreadable { .. } => (
             format!("The hold on {server} cannot be read"),
             format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+        ),
+        StoreError::WentBack { .. } => (
+            format!("The coordination store of {server} went back in time"),
+            format!("{error}. {NOTHING_DONE} The state is kept. {AFTER_A_RESTORE}"),
         ),
         StoreError::InUse { .. } => {
             (format!("The coordination store of {server} cannot be filled"), format!("{error}. {NOTHING_DONE}"))
@@ -223,6 +231,16 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
                  it there with allow_under = [{asked:?}]."
             ),
             AttributePath::new("maintenance_id"),
+        ),
+        Refusal::ToBeInspected { id, since, reason } => (
+            format!("{id} waits for an inspection"),
+            format!(
+                "The coordination store was restored at {} ({reason:?}), so its last changes are lost: the server may be \
+                 changed, and the prior state may be wrong. {NOTHING_DONE} Inspect {server}, then run \
+                 terraform-provider-metal store inspected {id} --reason TEXT.",
+                shown_time(*since)
+            ),
+            AttributePath::root(),
         ),
         Refusal::Claimed { claim } => (
             format!("{server} is claimed already"),

@@ -31,6 +31,7 @@ mod resource_server_boot_configuration;
 mod resource_server_claim;
 mod resource_server_maintenance;
 mod resource_server_operation;
+mod restored;
 mod review;
 mod schema;
 mod standing;

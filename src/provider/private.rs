@@ -27,6 +27,9 @@ pub(super) struct Private {
     /// The random number of this state: the record is marked with it. Empty in states of 0.1.0.
     #[serde(default)]
     state: String,
+    /// The highest generation of the record that was seen. A store below it went back in time.
+    #[serde(default)]
+    generation: u64,
 }
 
 /// What a state tells of its record by itself.
@@ -41,7 +44,8 @@ pub(super) struct Remembered<'a> {
 impl Private {
     /// Of a record.
     pub(super) fn of(engine: &Engine, record: &Maintenance) -> Self {
-        Self { uid: record.uid.0.clone(), store: engine.store().id().to_owned(), state: String::new() }
+        let (uid, store) = (record.uid.0.clone(), engine.store().id().to_owned());
+        Self { uid, store, state: String::new(), generation: record.generation }
     }
 
     /// A number for a state that begins.
@@ -59,6 +63,27 @@ impl Private {
         match private {
             Value::Value(private) => &private.state,
             _ => "",
+        }
+    }
+
+    /// Whether it was written with the store that is used now.
+    pub(super) fn is_of(&self, engine: &Engine) -> bool {
+        self.store == engine.store().id()
+    }
+
+    /// The highest generation that was seen.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// With what a refresh has seen.
+    pub(super) fn after(private: Value<Self>, record: &Maintenance) -> Value<Self> {
+        match private {
+            Value::Value(private) => {
+                let generation = private.generation.max(record.generation);
+                Value::Value(Self { generation, ..private })
+            }
+            other => other,
         }
     }
 

@@ -23,6 +23,7 @@ use super::{
     maintenance_outcome::{over_already, released},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
+    restored::{Expected, is_current, may_act},
     review,
     values::{bad, given, shown_duration, time_limit},
 };
@@ -308,6 +309,9 @@ impl Resource for ServerBootConfiguration {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(prior), private));
         };
+        if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
+            return Some((Value::Value(prior), private));
+        }
         match engine.resume(&uid, &wish, &control).await {
             Ok(Some(driven)) => {
                 if not_updated(diags, &engine, &driven).await {
@@ -347,6 +351,9 @@ impl Resource for ServerBootConfiguration {
             diags.add_error(Private::missing(&server));
             return None;
         };
+        if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
+            return None;
+        }
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match engine.release(&uid, &server, Ending::Completed, &control).await {
@@ -373,10 +380,18 @@ impl Resource for ServerBootConfiguration {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(model), private));
         };
-        match engine.held(&uid).await {
+        let held = engine.held(&uid).await;
+        if let Ok(found) = &held {
+            let record = found.as_ref().map(|held| &held.record);
+            if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
+                return Some((Value::Value(model), private));
+            }
+        }
+        match held {
             Ok(Some(held)) if !held.active => Some((Value::Null, private)),
             Ok(Some(held)) => {
                 model.show(&held.record);
+                let private = Private::after(private, &held.record);
                 Some((Value::Value(model), private))
             }
             Ok(None) => {
@@ -389,6 +404,11 @@ impl Resource for ServerBootConfiguration {
             }
         }
     }
+}
+
+/// What a state tells of its record.
+fn expected<'a>(model: &'a BootConfigurationModel, server: &'a str) -> Expected<'a> {
+    Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
 }
 
 impl ResourceExt for ServerBootConfiguration {

@@ -23,6 +23,7 @@ use super::{
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
+    restored::{Expected, is_current, may_act, shown},
     review,
     values::{given, time_limit},
 };
@@ -202,6 +203,9 @@ impl Resource for ServerMaintenance {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(prior), private));
         };
+        if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
+            return Some((Value::Value(prior), private));
+        }
         match engine.resume(&uid, &wish, &control).await {
             Ok(Some(driven)) => {
                 if not_updated(diags, &engine, &driven).await {
@@ -251,6 +255,9 @@ impl Resource for ServerMaintenance {
             diags.add_error(Private::missing(&server));
             return None;
         };
+        if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
+            return None;
+        }
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control).await {
@@ -286,7 +293,14 @@ impl Resource for ServerMaintenance {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(model), private));
         };
-        match engine.held(&uid).await {
+        let held = engine.held(&uid).await;
+        if let Ok(found) = &held {
+            let record = found.as_ref().map(|held| &held.record);
+            if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
+                return Some((Value::Value(model), private));
+            }
+        }
+        match held {
             Ok(Some(held)) => {
                 if held.active
                     && let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
@@ -295,6 +309,7 @@ impl Resource for ServerMaintenance {
                     diags.add_warning(managed_elsewhere(&server, &refusal));
                     return Some((Value::Null, private));
                 }
+                let private = Private::after(private, &held.record);
                 let kept = model.clone();
                 let refreshed = Box::pin(refresh(diags, &engine, model, held));
                 let shown = self.cell.unless_stopped(refreshed).await;
@@ -370,6 +385,11 @@ impl ServerMaintenance {
         show(&mut model, &held.record, None, None);
         Some((Value::Value(model), Value::Value(Private::of(engine, &held.record).of_state(&wish.asking.state))))
     }
+}
+
+/// What a state tells of its record.
+fn expected<'a>(model: &'a MaintenanceModel, server: &'a str) -> Expected<'a> {
+    Expected { server, generation: shown(&model.generation), state: Some(&model.state), lock_key: &model.lock_key }
 }
 
 /// Whether the last run ended before what was asked for was reached, so that apply has to go on.

@@ -22,6 +22,7 @@ use super::{
     diagnostics::{kept, no_longer_ours, of_engine},
     operation_model::{OperationModel, operation_schema},
     private::{Private, Remembered, missing_here},
+    restored::{Expected, is_current, may_act},
     review,
     values::{given, shown_duration, time_limit},
 };
@@ -272,6 +273,9 @@ impl Resource for ServerOperation {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(prior), private));
         };
+        if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
+            return Some((Value::Value(prior), private));
+        }
         match engine.resume(&uid, &wish, &control).await {
             Ok(Some(driven)) => conclude(diags, &engine, model, &driven, control.timeout),
             Ok(None) => {
@@ -306,6 +310,9 @@ impl Resource for ServerOperation {
         };
         // Without a record there is nothing that could be made again.
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else { return Some(()) };
+        if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
+            return None;
+        }
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match engine.release(&uid, &server, Ending::Completed, &control).await {
@@ -335,10 +342,18 @@ impl Resource for ServerOperation {
             diags.add_error(Private::missing(&server));
             return Some((Value::Value(model), private));
         };
-        match engine.held(&uid).await {
+        let held = engine.held(&uid).await;
+        if let Ok(found) = &held {
+            let record = found.as_ref().map(|held| &held.record);
+            if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
+                return Some((Value::Value(model), private));
+            }
+        }
+        match held {
             Ok(Some(held)) if matches!(held.record.phase, Phase::Failed { .. }) => Some((Value::Null, private)),
             Ok(Some(held)) => {
                 model.show(&held.record);
+                let private = Private::after(private, &held.record);
                 Some((Value::Value(model), private))
             }
             Ok(None) => {
@@ -364,6 +379,11 @@ impl Resource for ServerOperation {
         ));
         None
     }
+}
+
+/// What a state tells of its record.
+fn expected<'a>(model: &'a OperationModel, server: &'a str) -> Expected<'a> {
+    Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
 }
 
 impl ResourceExt for ServerOperation {

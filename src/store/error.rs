@@ -53,6 +53,14 @@ pub enum StoreError {
         /// The key that was found now.
         found: LockKey,
     },
+    /// It shows less than it was seen to hold: a backup, a snapshot or a standby that lagged took the place of newer data.
+    #[error("the coordination store {address} went back in time: {cause}")]
+    WentBack {
+        /// Which, without credentials.
+        address: String,
+        /// What was seen, and what is there now.
+        cause: String,
+    },
     /// It is to be filled, but somebody has used it.
     #[error("the coordination store {address} is not empty")]
     InUse {

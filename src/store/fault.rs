@@ -32,6 +32,11 @@ impl About {
         StoreError::Forbidden { address: self.0.to_string(), cause: cause.into() }
     }
 
+    /// It shows less than it was seen to hold.
+    pub(super) fn went_back(&self, cause: String) -> StoreError {
+        StoreError::WentBack { address: self.0.to_string(), cause }
+    }
+
     /// It is not empty.
     pub(super) fn in_use(&self) -> StoreError {
         StoreError::InUse { address: self.0.to_string() }

@@ -44,8 +44,6 @@ pub(super) struct Loaded {
     pub(super) leases: Leases,
     /// The store's time.
     pub(super) now: Timestamp,
-    /// The last commits of this lock, newest first.
-    pub(super) commits: Commits,
 }
 
 /// Names of the last commits of one lock, newest first. A store that keeps the words of the owner apart from the rest
@@ -60,6 +58,34 @@ impl Commits {
 
     fn contain(&self, names: &[String]) -> bool {
         self.0.iter().flatten().any(|commit| names.contains(commit))
+    }
+
+    /// These and a newer one. Which of the two lists it is in does not matter to who compares.
+    pub(super) fn with(&self, commit: &str) -> Self {
+        let [lock, words] = &self.0;
+        let lock = std::iter::once(commit.to_owned()).chain(lock.iter().take(REMEMBERED - 1).cloned());
+        Self([lock.collect(), words.clone()])
+    }
+
+    /// [`Commits::parse`] reads it back, where the owner's words are not apart.
+    pub(super) fn text(&self) -> String {
+        self.0[0].join(" ")
+    }
+
+    /// The name of the last commit of the lock, if there was one.
+    pub(super) fn newest(&self) -> Option<&str> {
+        self.0[0].first().map(String::as_str)
+    }
+
+    /// Whether what was the newest in `earlier` is among them.
+    pub(super) fn go_on_from(&self, earlier: &Self) -> bool {
+        earlier.0.iter().filter_map(|names| names.first()).all(|newest| self.contain(std::slice::from_ref(newest)))
+    }
+
+    /// Whether what is not among them may be older than what is: they are many, and none of `earlier` is left.
+    pub(super) fn may_have_forgotten(&self, earlier: &Self) -> bool {
+        let full = self.0.iter().any(|names| names.len() >= REMEMBERED);
+        full && !earlier.0.iter().any(|names| self.contain(names))
     }
 
     /// Whether each commit since `earlier` is among them.
@@ -80,8 +106,6 @@ pub(super) struct Change<'a> {
     pub(super) events: &'a [AuditEvent],
     /// The name of this commit.
     pub(super) commit: &'a str,
-    /// Those before it.
-    pub(super) commits: &'a Commits,
     /// The records of before: looked for one by one, a queue of a thousand would cost a million comparisons.
     known: HashMap<&'a Uid, &'a Maintenance>,
     /// Those that are still known in some way.
@@ -95,24 +119,23 @@ impl<'a> Change<'a> {
         finished: &'a [Maintenance],
         events: &'a [AuditEvent],
         commit: &'a str,
-        commits: &'a Commits,
     ) -> Self {
         let known = before.lock.active.iter().map(|record| (&record.uid, record)).collect();
         let kept = after.active.iter().chain(finished).map(|record| &record.uid).collect();
-        Self { before, after, finished, events, commit, commits, known, kept }
+        Self { before, after, finished, events, commit, known, kept }
     }
 
     /// The last commits of the lock with this one. [`Commits::parse`] reads it back.
     pub(super) fn commits(&self) -> String {
-        self.with(&self.commits.0[0])
+        self.text_with(&self.before.commits.0[0])
     }
 
     /// The same of the owner's words, where they are kept apart.
     pub(super) fn commits_of_words(&self) -> String {
-        self.with(&self.commits.0[1])
+        self.text_with(&self.before.commits.0[1])
     }
 
-    fn with(&self, older: &[String]) -> String {
+    fn text_with(&self, older: &[String]) -> String {
         let older = older.iter().map(String::as_str).take(REMEMBERED - 1);
         std::iter::once(self.commit).chain(older).collect::<Vec<_>>().join(" ")
     }
@@ -161,16 +184,27 @@ pub(super) trait Conditional: Send + Sync {
     /// Reads one lock. `known` is what is in memory: at the same revision nothing needs to be decoded.
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError>;
 
-    /// Writes a change if the lock still is at the revision it was made from: the new revision, or `None` when somebody
-    /// else was first. [`StoreError::Unavailable`] leaves open whether it was written.
+    /// Writes a change if the lock still is at the revision and the commit it was made from: the new revision, or `None` when
+    /// somebody else was first. [`StoreError::Unavailable`] leaves open whether it was written.
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError>;
+
+    /// The error of a lock that has lost commits. Whoever watches it has to look again.
+    fn went_back(&self, key: &LockKey, cause: String) -> StoreError;
+}
+
+/// Reads one lock and compares it with what was known of it.
+pub(super) async fn look(store: &dyn Conditional, known: &Known, key: &LockKey) -> Result<Loaded, StoreError> {
+    let seen = known.seen();
+    let loaded = store.load(key, seen.stored.clone()).await?;
+    known.settle(&seen, &loaded.stored).map_err(|cause| store.went_back(key, cause))?;
+    Ok(loaded)
 }
 
 /// Commits without a reply, all from one revision.
 struct Lost {
     names: Vec<String>,
     revision: i64,
-    commits: Commits,
+    commits: Arc<Commits>,
     since: Duration,
     error: StoreError,
 }
@@ -188,16 +222,15 @@ pub(super) async fn transact(
     let mut lost: Option<Lost> = None;
     let mut pause = PAUSE.0;
     loop {
-        let loaded = store.load(key, known.latest()).await?;
-        known.remember(&loaded.stored);
+        let loaded = look(store, known, key).await?;
         if let Some(open) = &lost {
-            if loaded.commits.contain(&open.names) {
+            if loaded.stored.commits.contain(&open.names) {
                 // The reply was lost, not the commit.
                 return Ok(Some(loaded.stored));
             }
             if loaded.stored.revision != open.revision {
                 // So many others wrote that ours may be among those that are forgotten: made again, it might be twice.
-                if !loaded.commits.reach(&open.commits) {
+                if !loaded.stored.commits.reach(&open.commits) {
                     return Err(open.error.clone());
                 }
                 // Somebody else was first. Ours fails its condition, now or when it arrives.
@@ -214,13 +247,12 @@ pub(super) async fn transact(
             return Ok(None);
         }
         let name = Uuid::new_v4().simple().to_string();
-        let commits = &loaded.commits;
-        let change = Change::new(&loaded.stored, &after, &finished, &events, &name, commits);
+        let change = Change::new(&loaded.stored, &after, &finished, &events, &name);
         let committed = store.commit(&change).await;
         drop(change);
         match committed {
             Ok(Some(revision)) => {
-                let stored = Stored { revision, lock: Arc::new(after) };
+                let stored = loaded.stored.after(revision, after, &name);
                 known.remember(&stored);
                 return Ok(Some(stored));
             }
@@ -231,7 +263,7 @@ pub(super) async fn transact(
                 let open = lost.get_or_insert_with(|| Lost {
                     names: Vec::new(),
                     revision: loaded.stored.revision,
-                    commits: loaded.commits.clone(),
+                    commits: Arc::clone(&loaded.stored.commits),
                     since: clock.monotonic(),
                     error: error.clone(),
                 });

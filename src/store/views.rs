@@ -1,8 +1,11 @@
 //! Reads of one key, shared by everybody who asks at the same time.
 //!
 //! When a lock changes, every waiter of the process wakes and reads it. A read that began after somebody asked is an
-//! answer to them too, so that 500 waiters cost one or two reads; and a lock whose revision did not move is not decoded
-//! again. Leases are always read: heartbeats move no revision.
+//! answer to them too, so that 500 waiters cost one or two reads; and a lock that did not move is not decoded again. Leases
+//! are always read: heartbeats move no revision.
+//!
+//! What is remembered is also compared with what is read: a store that lost commits (a standby that lagged, a backup, a
+//! snapshot) must not be taken for one that went on.
 
 use std::{
     collections::HashMap,
@@ -13,19 +16,68 @@ use std::{
 };
 
 use crate::{
-    maintenance::{ids::LockKey, lock::ServerLock},
-    store::{LockView, StoreError},
+    maintenance::{
+        ids::{Generation, LockKey},
+        lock::ServerLock,
+    },
+    store::{LockView, StoreError, optimistic::Commits},
 };
 
 /// How many keys are remembered. More are possible; they are decoded at each read.
 const KEYS: usize = 4096;
 
-/// A lock as it is in the store. The revision tells whether it still is.
+/// A lock as it is in the store. Revision and commits tell whether it still is: a store that lost commits gives the same
+/// revisions out again, and never the same name of a commit.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     /// 0 for a key nobody asked for yet.
     pub(super) revision: i64,
     pub(super) lock: Arc<ServerLock>,
+    /// The last commits of this lock.
+    pub(super) commits: Arc<Commits>,
+    /// What the store itself compares when it is written, where that is more than the revision.
+    pub(super) raw: Option<Arc<[u8]>>,
+}
+
+impl Stored {
+    /// A key that nobody asked for yet.
+    pub(super) fn none(key: &LockKey) -> Self {
+        Self { revision: 0, lock: Arc::new(ServerLock::new(key.clone())), commits: Arc::default(), raw: None }
+    }
+
+    /// What a commit of ours made of it.
+    pub(super) fn after(&self, revision: i64, lock: ServerLock, commit: &str) -> Self {
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit)), raw: None }
+    }
+
+    /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.
+    fn leads_to(&self, now: &Self) -> Result<(), String> {
+        let key = &now.lock.key;
+        if now.revision < self.revision {
+            return Err(format!("{key} was at revision {}, and is at {} now", self.revision, now.revision));
+        }
+        let lost = !now.commits.go_on_from(&self.commits)
+            && (now.revision == self.revision || !now.commits.may_have_forgotten(&self.commits));
+        if lost {
+            return Err(format!("a change of {key} that was seen at revision {} is not in it any more", self.revision));
+        }
+        Ok(())
+    }
+}
+
+/// What a read begins with.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) stored: Option<Stored>,
+    generation: Generation,
+}
+
+/// What is remembered of one key.
+#[derive(Debug, Default)]
+struct Memory {
+    stored: Option<Stored>,
+    /// The highest generation that was seen. It stays when what is stored is found to be behind it.
+    generation: Generation,
 }
 
 /// What a read found.
@@ -36,13 +88,13 @@ pub(super) type Snapshot = Result<LockView, StoreError>;
 pub(super) struct Known {
     begun: AtomicU64,
     last: tokio::sync::Mutex<Option<(u64, Snapshot)>>,
-    stored: Mutex<Option<Stored>>,
+    memory: Mutex<Memory>,
     writing: tokio::sync::Mutex<()>,
 }
 
 impl Known {
-    fn stored(&self) -> MutexGuard<'_, Option<Stored>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the other writers of this process.
@@ -50,17 +102,36 @@ impl Known {
         self.writing.lock().await
     }
 
-    /// The lock as it was read or written last.
-    pub(super) fn latest(&self) -> Option<Stored> {
-        self.stored().clone()
+    /// The lock as it was read or written last, before it is read again.
+    pub(super) fn seen(&self) -> Seen {
+        let memory = self.memory();
+        Seen { stored: memory.stored.clone(), generation: memory.generation }
     }
 
-    /// Remembers a lock unless a later one is known.
+    /// Remembers what a commit of ours made, unless something later is known.
     pub(super) fn remember(&self, new: &Stored) {
-        let mut stored = self.stored();
-        if stored.as_ref().is_none_or(|old| old.revision < new.revision) {
-            *stored = Some(new.clone());
+        let mut memory = self.memory();
+        memory.generation = memory.generation.max(new.lock.generation);
+        if memory.stored.as_ref().is_none_or(|old| old.revision < new.revision) {
+            memory.stored = Some(new.clone());
         }
+    }
+
+    /// Remembers what was read, unless something later is known. Refused with a sentence when the store has lost what was
+    /// seen before this read: then all that was remembered is forgotten but the highest generation, and as long as the
+    /// store is behind that, each read is refused.
+    pub(super) fn settle(&self, seen: &Seen, now: &Stored) -> Result<(), String> {
+        let follows = seen.stored.as_ref().map_or(Ok(()), |before| before.leads_to(now));
+        if let Err(lost) = follows {
+            self.memory().stored = Some(now.clone());
+            return Err(lost);
+        }
+        self.remember(now);
+        let (key, seen, found) = (&now.lock.key, seen.generation, now.lock.generation);
+        if found < seen {
+            return Err(format!("generation {seen} of {key} was given out, and its last one is {found} now"));
+        }
+        Ok(())
     }
 
     /// The result of a read that begins after this call: our own, or that of somebody who asked at the same time.

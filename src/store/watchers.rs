@@ -51,6 +51,14 @@ impl Watchers {
         }
     }
 
+    /// Wakes the watchers of a key whose revisions begin again, and for each of them from now on.
+    pub(super) fn went_back(&self, key: &LockKey) {
+        if let Some(watched) = self.inner().keys.get_mut(key) {
+            watched.revision = 0;
+            watched.moves.send_modify(|count| *count += 1);
+        }
+    }
+
     /// The keys that somebody watches.
     pub(super) fn keys(&self) -> Vec<LockKey> {
         self.inner().keys.keys().cloned().collect()

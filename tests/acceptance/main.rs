@@ -39,6 +39,7 @@ mod node_leases;
 mod one_state;
 mod queue;
 mod releases;
+mod restored;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod servers;

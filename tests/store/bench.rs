@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -73,11 +73,20 @@ type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
 type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How a store is brought back to an earlier moment, with its handles open.
+struct Past {
+    /// Makes a copy.
+    save: Box<dyn Fn() -> Done + Send + Sync>,
+    /// Puts the copy back.
+    back: Box<dyn Fn() -> Done + Send + Sync>,
+}
+
 pub struct Bench {
     pub clock: Arc<HandClock>,
     open: Box<dyn Fn() -> Opening + Send + Sync>,
     /// Brings the new time to a store that has a clock of its own.
     set: Box<dyn Fn(Timestamp) -> Done + Send + Sync>,
+    past: Option<Past>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -129,6 +138,38 @@ impl Bench {
         (self.set)(self.now()).await;
     }
 
+    /// Makes a backup.
+    pub async fn save(&self) {
+        (self.past.as_ref().expect("this bench has no backups").save)().await;
+    }
+
+    /// Restores the backup, in place: every commit since is lost.
+    pub async fn go_back(&self) {
+        (self.past.as_ref().expect("this bench has no backups").back)().await;
+    }
+
+    /// A cluster of its own, whose disk can be brought back.
+    pub async fn etcd_alone() -> Self {
+        let cluster = Arc::new(Mutex::new(Etcd::start(1, &[])));
+        let (url, clock) = (cluster.lock().unwrap().url("test"), HandClock::new());
+        let time = clock.clone();
+        let open = move || -> Opening {
+            let (url, time) = (url.clone(), time.clone());
+            Box::pin(async move { Arc::new(etcd(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+        };
+        let other = cluster.clone();
+        let save = move || -> Done {
+            let cluster = other.clone();
+            Box::pin(async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().save()).await.unwrap() })
+        };
+        let back = move || -> Done {
+            let cluster = cluster.clone();
+            Box::pin(async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().go_back()).await.unwrap() })
+        };
+        let past = Some(Past { save: Box::new(save), back: Box::new(back) });
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: None }
+    }
+
     /// A prefix of its own on a real cluster, whose clock is moved by hand.
     pub async fn etcd() -> Self {
         let cluster = Etcd::shared();
@@ -153,19 +194,35 @@ impl Bench {
             let (url, time) = (url.clone(), time.clone());
             Box::pin(async move { Arc::new(etcd(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), set: Box::new(set), _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(set), past: None, _folder: None }
     }
 
     /// A namespace of its own in a real cluster, whose clock is moved by hand.
     pub async fn kubernetes() -> Self {
         let cluster = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
-        let (url, clock) = (cluster.store(&cluster.namespace()), HandClock::new());
+        let namespace = cluster.namespace();
+        let (url, clock) = (cluster.store(&namespace), HandClock::new());
         let time = clock.clone();
         let open = move || -> Opening {
             let (url, time) = (url.clone(), time.clone());
             Box::pin(async move { Arc::new(kubernetes(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: None }
+        // What tools for backups do that write objects: they are deleted and made again.
+        let copy = Arc::new(Mutex::new(Vec::new()));
+        let (saved, of_save) = (copy.clone(), namespace.clone());
+        let save = move || -> Done {
+            let (copy, namespace) = (saved.clone(), of_save.clone());
+            Box::pin(async move {
+                let found = cluster.config_maps(&namespace).await;
+                *copy.lock().unwrap() = found;
+            })
+        };
+        let back = move || -> Done {
+            let (copy, namespace) = (copy.lock().unwrap().clone(), namespace.clone());
+            Box::pin(async move { cluster.replace_config_maps(&namespace, copy).await })
+        };
+        let past = Some(Past { save: Box::new(save), back: Box::new(back) });
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: None }
     }
 
     /// A database of its own on a real server, whose clock is moved by hand.
@@ -189,6 +246,23 @@ impl Bench {
              CREATE OR REPLACE FUNCTION metal.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
              'SELECT at FROM public.hand';",
         );
+        let (of_save, of_back) = (database.clone(), database.clone());
+        let save = move || -> Done {
+            let copy = |table: &str| format!("CREATE TABLE saved.{table} AS TABLE metal.{table};");
+            let copies: String = TABLES.into_iter().map(copy).collect();
+            server.sql(&of_save, &format!("CREATE SCHEMA saved; {copies}"));
+            Box::pin(async {})
+        };
+        let back = move || -> Done {
+            let clear: String = TABLES.iter().rev().map(|table| format!("DELETE FROM metal.{table};")).collect();
+            let fill = |table: &str| {
+                format!("INSERT INTO metal.{table} OVERRIDING SYSTEM VALUE SELECT * FROM saved.{table};")
+            };
+            let fill: String = TABLES.into_iter().map(fill).collect();
+            server.sql(&of_back, &format!("BEGIN; {clear} {fill} COMMIT;"));
+            Box::pin(async {})
+        };
+        let past = Some(Past { save: Box::new(save), back: Box::new(back) });
         let set = move |now: Timestamp| -> Done {
             server.sql(&database, &format!("UPDATE hand SET at = '{now}'"));
             Box::pin(async {})
@@ -199,7 +273,7 @@ impl Bench {
             let url = url.clone();
             Box::pin(async move { Arc::new(postgres(&url, WrongClock::next()).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), set: Box::new(set), _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(set), past, _folder: None }
     }
 
     pub async fn memory() -> Self {
@@ -209,7 +283,7 @@ impl Bench {
             let store = store.clone();
             Box::pin(async move { store })
         };
-        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past: None, _folder: None }
     }
 
     pub async fn sqlite() -> Self {
@@ -221,8 +295,39 @@ impl Bench {
             let (path, clock) = (path.clone(), of_store.clone());
             Box::pin(async move { Arc::new(sqlite(&path, clock).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), set: Box::new(nothing), _folder: Some(folder) }
+        let (file, copy) = (folder.path().join("coordination.sqlite"), folder.path().join("copy.sqlite"));
+        let (of_save, of_back) = ((file.clone(), copy.clone()), (file, copy));
+        let save = move || -> Done {
+            let (file, copy) = of_save.clone();
+            Box::pin(async move { sql_of(&file, &format!("VACUUM INTO '{}'", copy.display())).await })
+        };
+        // In place, as `.restore` of SQLite's own program does it.
+        let back = move || -> Done {
+            let (file, copy) = of_back.clone();
+            let tables = ["meta", "locks", "maintenances", "leases", "bindings", "audit"];
+            let each: String = tables
+                .map(|table| format!("DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM copy.{table};"))
+                .concat();
+            let sql = format!(
+                "PRAGMA foreign_keys = off; ATTACH '{}' AS copy; BEGIN IMMEDIATE; {each} COMMIT;",
+                copy.display()
+            );
+            Box::pin(async move { sql_of(&file, &sql).await })
+        };
+        let past = Some(Past { save: Box::new(save), back: Box::new(back) });
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: Some(folder) }
     }
+}
+
+/// The tables of a PostgreSQL store, in the order in which they refer to each other.
+const TABLES: [&str; 7] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit"];
+
+async fn sql_of(file: &Path, sql: &str) {
+    use sqlx::{ConnectOptions as _, Connection as _};
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(30));
+    let mut db = options.connect().await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut db).await.unwrap();
+    db.close().await.unwrap();
 }
 
 /// Those that use the clock that they were given need not be told.

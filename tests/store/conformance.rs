@@ -21,7 +21,7 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
         step::Action,
     },
-    store::{Found, MemoryStore, Store as _, StoreError},
+    store::{Found, MemoryStore, Store, StoreError},
 };
 
 use crate::{
@@ -65,6 +65,15 @@ macro_rules! conforms {
             whatever_happens_it_means_the_same_as_in_memory
             its_contents_may_be_moved_into_an_empty_store
             history_is_forgotten_after_its_time
+        }
+    };
+    // What needs a store that can be brought back to an earlier moment.
+    ($store:ident, $bench:expr, lost_commits) => {
+        $crate::conforms! { $store, $bench,
+            a_lock_that_is_behind_what_was_read_is_not_acted_on
+            a_lock_that_has_as_many_commits_as_were_lost_is_another_one
+            a_lock_that_has_more_commits_than_were_lost_is_not_mixed_with_them
+            a_lock_that_was_lost_whole_is_noticed
         }
     };
     ($store:ident, $bench:expr, $($case:ident)+) => {
@@ -841,4 +850,93 @@ pub async fn history_is_forgotten_after_its_time(bench: &Bench) {
     assert!(matches!(store.find_uid(&held).await.unwrap(), Some(Found::Active(_))));
     assert_eq!(store.view(&key("k")).await.unwrap().lock, before.lock);
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// Two commits that end a hold and begin another one, made by a process of number `n`.
+async fn another_hold(store: &dyn Store, ended: (&Uid, Fence), n: u32) -> (Uid, Fence) {
+    finish(store, &key("k"), ended.0, ended.1).await.unwrap();
+    hold(store, &key("k"), &request(&format!("of-{n}"), n)).await
+}
+
+/// A handle whose cache is newer than its store: what it knows of `k`, and the hold that the backup has.
+async fn restored(bench: &Bench) -> (Arc<dyn Store>, (Uid, Fence)) {
+    let one = bench.open().await;
+    let kept = hold(&*one, &key("k"), &request("a", 1)).await;
+    bench.save().await;
+    another_hold(&*one, (&kept.0, kept.1), 2).await;
+    one.view(&key("k")).await.unwrap();
+    bench.go_back().await;
+    (one, kept)
+}
+
+fn is_noticed<T: std::fmt::Debug>(result: Result<T, StoreError>) {
+    assert!(matches!(result, Err(StoreError::WentBack { .. })), "{result:?}");
+}
+
+pub async fn a_lock_that_is_behind_what_was_read_is_not_acted_on(bench: &Bench) {
+    let (one, kept) = restored(bench).await;
+    is_noticed(one.view(&key("k")).await);
+    // Each time, as long as its generation was given out twice otherwise.
+    is_noticed(one.view(&key("k")).await);
+    is_noticed(join(&*one, &key("k"), &request("b", 3)).await);
+    is_noticed(apply(&*one, &key("k"), |lock, _, _| lock.update(&kept.0, kept.1, |record| record.booted = true)).await);
+    let fresh = bench.open().await;
+    let lock = fresh.view(&key("k")).await.unwrap().lock;
+    assert_eq!((lock.generation, lock.active.len(), lock.active[0].booted), (kept.1.generation, 1, false));
+    // A person raised what was given out: it is a truth again.
+    apply(&*fresh, &key("k"), |lock, _, _| {
+        lock.generation += 1000;
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(one.view(&key("k")).await.unwrap().lock, fresh.view(&key("k")).await.unwrap().lock);
+}
+
+pub async fn a_lock_that_has_as_many_commits_as_were_lost_is_another_one(bench: &Bench) {
+    let (one, kept) = restored(bench).await;
+    let two = bench.open().await;
+    let (other, generation) = another_hold(&*two, (&kept.0, kept.1), 3).await;
+    // The same number of commits, the same generation, another holder. What is cached must not be committed.
+    is_noticed(apply(&*one, &key("k"), |lock, _, now| lock.claim(claim_of(lock, now), now)).await);
+    let fresh = bench.open().await.view(&key("k")).await.unwrap().lock;
+    assert_eq!((fresh.generation, fresh.active.len()), (generation.generation, 1));
+    assert_eq!((&fresh.active[0].uid, &fresh.slot.as_ref().unwrap().uid), (&other, &other));
+    assert!(fresh.ownership.claim.is_none());
+    // Said once; from now on it knows what is there.
+    assert_eq!(one.view(&key("k")).await.unwrap().lock, fresh);
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
+}
+
+pub async fn a_lock_that_has_more_commits_than_were_lost_is_not_mixed_with_them(bench: &Bench) {
+    let (one, kept) = restored(bench).await;
+    let two = bench.open().await;
+    let (other, generation) = another_hold(&*two, (&kept.0, kept.1), 3).await;
+    join(&*two, &key("k"), &request("waits", 4)).await.unwrap();
+    apply(&*two, &key("k"), |lock, _, _| lock.update(&other, generation, |record| record.booted = true)).await.unwrap();
+    is_noticed(one.view(&key("k")).await);
+    let fresh = bench.open().await.view(&key("k")).await.unwrap().lock;
+    assert_eq!(one.view(&key("k")).await.unwrap().lock, fresh);
+    assert_eq!(fresh.active.len(), 2);
+}
+
+pub async fn a_lock_that_was_lost_whole_is_noticed(bench: &Bench) {
+    let one = bench.open().await;
+    bench.save().await;
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    bench.go_back().await;
+    is_noticed(apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, generation, |record| record.booted = true)).await);
+    assert_eq!(bench.open().await.contents().await.unwrap().locks.len(), 0);
+}
+
+fn claim_of(lock: &ServerLock, since: Timestamp) -> Claim {
+    Claim {
+        uid: Uid("claim".into()),
+        id: id("claim"),
+        owner: "tenants".into(),
+        contact: None,
+        server: lock.key.0.clone(),
+        since,
+        by: "ada".into(),
+    }
 }

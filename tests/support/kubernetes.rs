@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Client, Config, ResourceExt as _,
-    api::{Api, DynamicObject, Patch, PatchParams, PostParams},
+    api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
     core::{GroupVersionKind, TypeMeta, params::GetParams, request::Request},
     discovery::{Scope, pinned_kind},
@@ -269,6 +270,24 @@ impl Kubernetes {
             all.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
         });
         name
+    }
+
+    /// All ConfigMaps of a namespace.
+    pub async fn config_maps(&self, namespace: &str) -> Vec<ConfigMap> {
+        let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);
+        all.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Deletes all ConfigMaps of a namespace and makes these instead, as a tool for backups does.
+    pub async fn replace_config_maps(&self, namespace: &str, maps: Vec<ConfigMap>) {
+        let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);
+        for map in self.config_maps(namespace).await {
+            all.delete(&map.name_any(), &DeleteParams::default()).await.unwrap();
+        }
+        for mut map in maps {
+            (map.metadata.resource_version, map.metadata.uid) = (None, None);
+            all.create(&PostParams::default(), &map).await.unwrap();
+        }
     }
 
     /// Server-side-applies every document of a YAML text, in its order. What names no namespace goes to `default`.

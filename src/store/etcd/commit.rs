@@ -146,6 +146,8 @@ pub(super) fn transaction(
     let asked: Vec<MaintenanceId> = new.into_iter().filter(|id| !freed(id)).collect();
     let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision + 1);
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
+    // A revision is given out again by a cluster that was restored; what it held, with the name of a commit, is not.
+    conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
     let mut operations = writes.operations();
     if forget_marks {

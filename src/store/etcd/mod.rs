@@ -34,7 +34,7 @@ use self::{
 };
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
-    optimistic::{Change, Conditional, Loaded, transact},
+    optimistic::{Change, Conditional, Loaded, look, transact},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -144,8 +144,7 @@ impl EtcdStore {
     }
 
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
-        let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
-        known.remember(&stored);
+        let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
 
@@ -211,6 +210,11 @@ impl Conditional for EtcdStore {
             }
         }
         Ok(None)
+    }
+
+    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
+        self.watch.watchers.went_back(key);
+        self.link.faults.went_back(cause)
     }
 }
 

@@ -112,7 +112,6 @@ pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
 /// A lock without the leases of those who are gone.
 pub(super) struct Read {
     pub(super) stored: Stored,
-    pub(super) commits: Commits,
     pub(super) leases: Leases,
     /// Attached processes without a lease.
     pub(super) gone: Vec<RunnerId>,
@@ -120,7 +119,7 @@ pub(super) struct Read {
 
 impl Read {
     pub(super) fn loaded(self, now: Timestamp) -> Loaded {
-        Loaded { stored: self.stored, leases: self.leases, now, commits: self.commits }
+        Loaded { stored: self.stored, leases: self.leases, now }
     }
 }
 
@@ -138,9 +137,10 @@ pub(super) fn read(
     let used = found.next(faults)?;
     let alive = alive(found.next(faults)?.kvs(), now, faults)?;
     let revision = revision(&[head.kvs(), words.kvs()]);
+    let commits = commits(head.kvs().first(), words.kvs().first(), faults)?;
     let records = match known {
+        Some(known) if known.revision > revision || !commits.go_on_from(&known.commits) => return Ok(None),
         Some(known) if known.revision == revision => known.lock.active.clone(),
-        Some(known) if known.revision > revision => return Ok(None),
         Some(known) => {
             let moved = found.next(faults)?;
             let uids: HashSet<Uid> =
@@ -158,6 +158,13 @@ pub(super) fn read(
         None => in_order(found.next(faults)?.kvs(), faults)?,
     };
     assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults).map(Some)
+}
+
+/// The last commits of both.
+fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &Faults) -> Result<Commits, StoreError> {
+    let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    Ok(Commits::parse(&head.commits, &words.commits))
 }
 
 /// The highest of the revisions at which these were written.
@@ -194,6 +201,7 @@ fn assemble(
     revision: i64,
     faults: &Faults,
 ) -> Result<Read, StoreError> {
+    let raw = head.map(|pair| Arc::from(pair.value()));
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
     let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
     let mut lock = ServerLock::new(key.clone());
@@ -225,8 +233,8 @@ fn assemble(
     }
     gone.sort();
     gone.dedup();
-    let commits = Commits::parse(&head.commits, &words.commits);
-    Ok(Read { stored: Stored { revision, lock: Arc::new(lock) }, commits, leases, gone })
+    let commits = Arc::new(Commits::parse(&head.commits, &words.commits));
+    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw }, leases, gone })
 }
 
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.

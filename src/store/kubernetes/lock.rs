@@ -14,6 +14,7 @@
 
 use std::{
     collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{Read as _, Write as _},
     sync::Arc,
 };
@@ -109,7 +110,9 @@ pub(super) struct Row {
     /// 0: there is none.
     pub(super) revision: i64,
     pub(super) lock: Arc<ServerLock>,
-    pub(super) commits: Commits,
+    /// See [`print`].
+    pub(super) print: u64,
+    pub(super) commits: Arc<Commits>,
     pub(super) outbox: Vec<Entry>,
     pub(super) said: Vec<Entry>,
 }
@@ -118,7 +121,7 @@ impl Row {
     /// Of a key that nobody asked for yet.
     pub(super) fn empty(key: &LockKey) -> Self {
         let lock = Arc::new(ServerLock::new(key.clone()));
-        Self { revision: 0, lock, commits: Commits::default(), outbox: Vec::new(), said: Vec::new() }
+        Self { revision: 0, lock, print: 0, commits: Arc::default(), outbox: Vec::new(), said: Vec::new() }
     }
 
     pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
@@ -155,19 +158,32 @@ impl Row {
         Ok(Self {
             revision,
             lock: Arc::new(lock),
-            commits: Commits::parse(&head.commits, &words.commits),
+            print: print(map),
+            commits: Arc::new(Commits::parse(&head.commits, &words.commits)),
             outbox,
             said,
         })
     }
 
     pub(super) fn stored(&self) -> Stored {
-        Stored { revision: self.revision, lock: Arc::clone(&self.lock) }
+        let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
+        Stored { revision: self.revision, lock, commits, raw: None }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().chain(&self.said)
     }
+}
+
+/// Tells two objects apart that have one resourceVersion, as in a cluster whose etcd was restored: both parts that a commit
+/// writes name it.
+pub(super) fn print(map: &ConfigMap) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    map.metadata.uid.hash(&mut hasher);
+    for part in ["head", "approvals"] {
+        map.data.as_ref().and_then(|data| data.get(part)).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn active(map: &ConfigMap, faults: &Faults) -> Result<Vec<Maintenance>, StoreError> {

@@ -43,7 +43,7 @@ use self::{
 };
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
-    optimistic::{Change, Conditional, Loaded, transact},
+    optimistic::{Change, Conditional, Loaded, look, transact},
     told::ToldTime,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
@@ -134,7 +134,8 @@ impl KubernetesStore {
     async fn row(&self, key: &LockKey) -> Result<Arc<Row>, StoreError> {
         let Some(map) = self.link.get(&objects::lock(key)).await? else { return Ok(Arc::new(Row::empty(key))) };
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        if let Some(known) = self.rows().get(key).filter(|row| row.revision == revision) {
+        let print = lock::print(&map);
+        if let Some(known) = self.rows().get(key).filter(|row| row.revision == revision && row.print == print) {
             return Ok(Arc::clone(known));
         }
         let row = Arc::new(Row::of(&map, &self.link.faults)?);
@@ -180,12 +181,11 @@ impl KubernetesStore {
         let now = self.now().await?;
         let row = self.row(key).await?;
         let leases = self.leases(std::iter::once(&*row.lock), now).await?;
-        Ok(Loaded { stored: row.stored(), leases, now, commits: row.commits.clone() })
+        Ok(Loaded { stored: row.stored(), leases, now })
     }
 
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
-        let Loaded { stored, leases, now, .. } = self.load(key, None).await?;
-        known.remember(&stored);
+        let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
 
@@ -245,12 +245,17 @@ impl Conditional for KubernetesStore {
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
         let key = &change.after.key;
         let row = match self.rows().get(key).cloned() {
-            Some(row) if row.revision == change.before.revision => row,
+            Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
             _ if change.before.revision == 0 => Arc::new(Row::empty(key)),
             // Somebody else wrote meanwhile, and a reader of this process has seen it.
             _ => return Ok(None),
         };
         self.link.patience.once(commit::commit(&self.link, &self.names, &row, change)).await
+    }
+
+    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
+        self.watch.watchers.went_back(key);
+        self.link.faults.went_back(cause)
     }
 }
 

@@ -87,7 +87,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
 /// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it fails.
 fn only_fenced(map: &ConfigMap, row: &Row) -> bool {
     let fenced = map.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(FENCED));
-    fenced && row.commits == Commits::default() && *row.lock == ServerLock::new(row.lock.key.clone())
+    fenced && *row.commits == Commits::default() && *row.lock == ServerLock::new(row.lock.key.clone())
 }
 
 /// Writes everything into a namespace that nobody has used. Not all at once: its id, which comes last, says that it is all

@@ -24,7 +24,7 @@ pub use self::url::PostgresOptions;
 use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition,
-    optimistic::{Change, Conditional, Loaded, transact},
+    optimistic::{Change, Conditional, Loaded, look, transact},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -88,8 +88,7 @@ impl PostgresStore {
     }
 
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
-        let Loaded { stored, leases, now, .. } = self.load(key, known.latest()).await?;
-        known.remember(&stored);
+        let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
 
@@ -153,6 +152,11 @@ impl Conditional for PostgresStore {
             return Err(StoreError::NameTaken { id: id.clone(), key: other.lock_key.clone() });
         }
         committed
+    }
+
+    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
+        self.watch.watchers.went_back(key);
+        self.link.faults.went_back(cause)
     }
 }
 

@@ -181,10 +181,9 @@ pub(super) async fn load(
     match row {
         Some(row) => whole(row, faults),
         None => Ok(Loaded {
-            stored: Stored { revision: 0, lock: Arc::new(ServerLock::new(key.clone())) },
+            stored: Stored::none(key),
             leases: Leases::default(),
             now: now(db, link).await?,
-            commits: Commits::default(),
         }),
     }
 }
@@ -204,16 +203,20 @@ fn whole(mut row: LockRow, faults: &Faults) -> Result<Loaded, StoreError> {
 }
 
 fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loaded, StoreError> {
+    let commits = Arc::new(Commits::parse(&row.commits, ""));
     Ok(Loaded {
-        stored: Stored { revision: row.revision, lock },
+        stored: Stored { revision: row.revision, lock, commits, raw: None },
         leases: row.leases(faults)?,
         now: time(row.now, faults)?,
-        commits: Commits::parse(&row.commits, ""),
     })
 }
 
 /// What is known with what moved since. `None` when that does not add up: then all of it is read.
 fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loaded>, StoreError> {
+    // What is known may have been lost since, and other changes may have its revision.
+    if row.revision < known.revision || !Commits::parse(&row.commits, "").go_on_from(&known.commits) {
+        return Ok(None);
+    }
     if row.revision == known.revision {
         return loaded(&row, known.lock, faults).map(Some);
     }
@@ -390,9 +393,11 @@ pub(super) async fn commit(
     let namespaces: Vec<&str> = change.events.iter().map(|event| event.id.namespace()).collect();
     let names: Vec<&str> = change.events.iter().map(|event| event.id.name()).collect();
     let events = change.events.iter().map(|event| text(key, event, faults)).collect::<Result<Vec<_>, _>>()?;
-    let result: Result<Option<i64>, sqlx::Error> = sqlx::query_scalar(
+    let result: Result<Option<Option<i64>>, sqlx::Error> = sqlx::query_scalar(
         "SELECT metal.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-         $21, $22, $23, $24, $25, $26, $27)",
+         $21, $22, $23, $24, $25, $26, $27) \
+         WHERE $2 = 0 OR EXISTS (SELECT FROM metal.locks AS l WHERE l.lock_key = $1 AND l.revision = $2 \
+         AND split_part(l.commits, ' ', 1) = $28)",
     )
     .bind(escaped(key).as_ref())
     .bind(change.before.revision)
@@ -421,11 +426,13 @@ pub(super) async fn commit(
     .bind(names)
     .bind(events)
     .bind(channel)
+    // A revision is given out again by a store that lost commits; a name is not.
+    .bind(change.before.commits.newest().unwrap_or_default())
     .persistent(!link.pooled)
-    .fetch_one(&mut *db)
+    .fetch_optional(&mut *db)
     .await;
     match result {
-        Ok(revision) => Ok(revision),
+        Ok(revision) => Ok(revision.flatten()),
         Err(error) if is_taken_name(&error) => Err(taken(change, faults)),
         Err(error) => Err(faults.sqlx(&error)),
     }

@@ -14,7 +14,10 @@ mod whole;
 
 use std::{
     path::Path,
-    sync::{Arc, atomic::AtomicI64},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -129,16 +132,24 @@ impl SqliteStore {
         self.reader.begin("BEGIN").await
     }
 
+    /// The error of a lock that has lost commits. Whoever watches has to look again.
+    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
+        self.watch.seen.store(0, Ordering::Release);
+        self.watch.watchers.went_back(key);
+        self.faults.went_back(cause)
+    }
+
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let mut db = self.read().await?;
-        let stored = rows::load(&mut db, key, known.latest(), &self.faults).await?;
+        let seen = known.seen();
+        let stored = rows::load(&mut db, key, seen.stored.clone(), &self.faults).await?;
         let leases = if stored.lock.active.is_empty() {
             Leases::default()
         } else {
             rows::leases(&mut db, key, &self.faults).await?
         };
         db.end("COMMIT").await?;
-        known.remember(&stored);
+        known.settle(&seen, &stored).map_err(|cause| self.went_back(key, cause))?;
         Ok(LockView::new(stored.lock, leases, self.clock.now()))
     }
 }
@@ -179,7 +190,12 @@ impl Store for SqliteStore {
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
         let known = self.views.of(key);
         let mut db = self.write().await?;
-        let before: Stored = rows::load(&mut db, key, known.latest(), &self.faults).await?;
+        let seen = known.seen();
+        let before: Stored = rows::load(&mut db, key, seen.stored.clone(), &self.faults).await?;
+        if let Err(cause) = known.settle(&seen, &before) {
+            db.end("ROLLBACK").await?;
+            return Err(self.went_back(key, cause));
+        }
         let leases = rows::leases(&mut db, key, &self.faults).await?;
         let mut after = (*before.lock).clone();
         if let Err(refusal) = transition(&mut after, &leases, self.clock.now()) {
@@ -187,7 +203,7 @@ impl Store for SqliteStore {
             return Err(refusal.into());
         }
         let wrote = after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
-        let saved = match rows::save(&mut db, &before.lock, after, &self.faults).await {
+        let saved = match rows::save(&mut db, &before, after, &self.faults).await {
             Err(taken @ StoreError::NameTaken { .. }) => {
                 db.end("ROLLBACK").await?;
                 return Err(taken);

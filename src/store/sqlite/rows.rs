@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::SqliteConnection;
+use uuid::Uuid;
 
 use super::fault::Faults;
 use crate::{
@@ -15,16 +16,18 @@ use crate::{
         ownership::Ownership,
         state::Maintenance,
     },
-    store::{StoreError, views::Stored},
+    store::{StoreError, optimistic::Commits, views::Stored},
 };
 
 /// A row of `locks`.
-pub(super) type LockRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64);
+pub(super) type LockRow =
+    (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, i64, Option<String>);
 
 /// The columns of a [`LockRow`].
 macro_rules! lock_columns {
     () => {
-        "lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision"
+        "lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision, \
+         (SELECT value FROM meta WHERE key = 'commits/' || lock_key)"
     };
 }
 
@@ -57,7 +60,7 @@ pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<M
 }
 
 pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
-    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) = row;
+    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision, commits) = row;
     let mut lock = ServerLock::new(LockKey(key));
     lock.generation = unsigned(generation, faults)?;
     lock.last_ticket = unsigned(last_ticket, faults)?;
@@ -71,7 +74,8 @@ pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -
             Annex::Plain(ownership) => (ownership, Extension::default()),
         };
     }
-    Ok(Stored { revision, lock: Arc::new(lock) })
+    let commits = Arc::new(Commits::parse(&commits.unwrap_or_default(), ""));
+    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None })
 }
 
 /// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
@@ -97,9 +101,10 @@ pub(super) async fn load(
         .await
         .map_err(fault)?;
     let Some(row) = row else {
-        return Ok(Stored { revision: 0, lock: Arc::new(ServerLock::new(key.clone())) });
+        return Ok(Stored::none(key));
     };
-    if let Some(known) = known.filter(|known| known.revision == row.7) {
+    let commits = Commits::parse(row.8.as_deref().unwrap_or_default(), "");
+    if let Some(known) = known.filter(|known| known.revision == row.7 && *known.commits == commits) {
         return Ok(known);
     }
     let rows: Vec<(String, String)> =
@@ -179,10 +184,11 @@ pub(super) async fn load_all(
 /// audit lines are written all the same).
 pub(super) async fn save(
     db: &mut SqliteConnection,
-    before: &ServerLock,
+    stored: &Stored,
     mut after: ServerLock,
     faults: &Faults,
 ) -> Result<Option<Stored>, StoreError> {
+    let before = &*stored.lock;
     let finished = std::mem::take(&mut after.finished);
     let events = std::mem::take(&mut after.events);
     let moved = after != *before || !finished.is_empty();
@@ -210,7 +216,25 @@ pub(super) async fn save(
     for event in &events {
         save_event(db, event, faults).await?;
     }
-    Ok(moved.then(|| Stored { revision, lock: Arc::new(after) }))
+    if !moved {
+        return Ok(None);
+    }
+    let stored = stored.after(revision, after, &Uuid::new_v4().simple().to_string());
+    save_commits(db, &stored, faults).await?;
+    Ok(Some(stored))
+}
+
+/// Names the last commits of a lock. A revision is given out again by a file that was restored; a name is not.
+async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &Faults) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    )
+    .bind(&stored.lock.key.0)
+    .bind(stored.commits.text())
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
 }
 
 pub(super) async fn save_lock(

@@ -1,0 +1,110 @@
+//! What a person says after the coordination store was restored from an earlier moment.
+
+use crate::maintenance::{
+    ids::{Generation, LockKey, MaintenanceId},
+    machine::PowerState,
+    state::{Maintenance, Phase},
+};
+
+use super::{Engine, EngineError};
+
+/// How far generations are raised past the highest one that the store still knows: more than any
+/// store loses.
+pub const RAISED_BY: Generation = 1_000_000;
+
+/// A maintenance that waits for an inspection from now on.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ToInspect {
+    /// Its name.
+    pub id: MaintenanceId,
+    /// The server's name.
+    pub server: String,
+    /// The machine.
+    pub lock_key: LockKey,
+    /// Its state, as the store shows it.
+    pub state: &'static str,
+    /// The recorded prior power state; it may be wrong.
+    pub previous_power_state: Option<PowerState>,
+}
+
+/// What became of a restored store.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Restored {
+    /// The generation that every lock has at least.
+    pub generation: Generation,
+    /// How many locks were raised.
+    pub locks: usize,
+    /// The maintenances that wait for an inspection, by lock key.
+    pub to_inspect: Vec<ToInspect>,
+}
+
+impl Engine {
+    /// Says that the store was restored from an earlier moment. Raises the generations of all locks past all that it knows
+    /// and past `seen`, which a state or a log may show, and marks every maintenance for inspection. It may be repeated.
+    pub async fn store_restored(&self, seen: Generation, reason: &str) -> Result<Restored, EngineError> {
+        let locks = self.store().contents().await?.locks;
+        let known = locks.iter().map(|lock| lock.generation).max().unwrap_or(0);
+        let floor = known.max(seen).saturating_add(RAISED_BY);
+        let by = self.runner().to_string();
+        let mut to_inspect = Vec::new();
+        for lock in &locks {
+            let mut marked = Vec::new();
+            self.store()
+                .transact(&lock.key, &mut |lock, leases, now| {
+                    lock.restored(floor, &by, reason, leases, now);
+                    marked.clone_from(&lock.active);
+                    Ok(())
+                })
+                .await?;
+            to_inspect.extend(marked.into_iter().map(|record| ToInspect {
+                server: record.server().to_owned(),
+                state: record.phase.name(),
+                previous_power_state: record.prior.as_ref().map(|prior| prior.power),
+                id: record.id,
+                lock_key: record.lock_key,
+            }));
+        }
+        Ok(Restored { generation: floor, locks: locks.len(), to_inspect })
+    }
+
+    /// Says that a person has inspected the server of a maintenance: processes may act on it again.
+    pub async fn inspected(&self, id: &MaintenanceId, reason: &str) -> Result<bool, EngineError> {
+        let record = self.active(id).await?;
+        let by = self.runner().to_string();
+        let mut waited = false;
+        self.store()
+            .transact(&record.lock_key, &mut |lock, _, now| {
+                waited = lock.inspected(&record.uid, &by, reason, now)?;
+                Ok(())
+            })
+            .await?;
+        Ok(waited)
+    }
+
+    /// Why the store cannot be the one that a state was written with, if so. `generation` and `held` are what the state
+    /// saw: the highest generation of its record, and whether that record had the lock.
+    pub async fn lost_since(
+        &self,
+        found: Option<&Maintenance>,
+        key: Option<&LockKey>,
+        generation: Generation,
+        held: bool,
+    ) -> Result<Option<String>, EngineError> {
+        if let Some(record) = found {
+            if record.generation < generation {
+                let (id, theirs) = (&record.id, record.generation);
+                return Ok(Some(format!("the state saw generation {generation} of {id}, the store has {theirs}")));
+            }
+            let waits = matches!(record.phase, Phase::Pending);
+            let lost = held && waits;
+            return Ok(lost.then(|| format!("the state saw {} hold the server, the store has it in the queue", record.id)));
+        }
+        if held {
+            return Ok(Some("the state saw the server held, the store has no record of it".to_owned()));
+        }
+        let Some(key) = key.filter(|_| generation > 0) else { return Ok(None) };
+        let known = self.store().view(key).await?.lock.generation;
+        let lost = known < generation;
+        Ok(lost.then(|| format!("the state saw generation {generation} of {key}, the store has {known}")))
+    }
+}

@@ -1,0 +1,175 @@
+//! What becomes of a lock whose store was restored from an earlier moment.
+//!
+//! Its last commits are lost: the server may have been changed since, and another process may have
+//! been admitted. No rule can tell. So every generation is raised past all that may have been given
+//! out, which fences every process, and each maintenance waits until a person looked at its server.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{Generation, Uid},
+    lock::{AuditEvent, Leases, Refusal, ServerLock},
+    state::Maintenance,
+};
+
+/// A maintenance that nobody may act on before a person has inspected its server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// The maintenance.
+    pub uid: Uid,
+    /// Since when, on the store's clock.
+    pub since: Timestamp,
+    /// The person who restored the store.
+    pub by: String,
+    /// What that person said.
+    pub reason: String,
+}
+
+impl ServerLock {
+    /// The inspection that this maintenance, or the one it acts under, waits for.
+    #[must_use]
+    pub fn awaits_inspection(&self, record: &Maintenance) -> Option<&Inspection> {
+        let root = record.spec.parent.as_ref().unwrap_or(&record.uid);
+        self.extension.inspections.iter().find(|inspection| inspection.uid == *root || inspection.uid == record.uid)
+    }
+
+    /// Refuses to let a process attach to what waits for an inspection.
+    pub(super) fn refuse_before_inspection(&self, uid: &Uid) -> Result<(), Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        match self.awaits_inspection(record) {
+            None => Ok(()),
+            Some(inspection) => Err(Refusal::ToBeInspected {
+                id: record.id.clone(),
+                since: inspection.since,
+                reason: inspection.reason.clone(),
+            }),
+        }
+    }
+
+    /// Forgets the inspections of what is not active any more.
+    pub(super) fn forget_inspections(&mut self) {
+        let active = &self.active;
+        self.extension.inspections.retain(|inspection| active.iter().any(|record| record.uid == inspection.uid));
+    }
+
+    /// The store was restored from an earlier moment: raises the generation to `floor`, or by one where it is higher, fences
+    /// every process, and marks every maintenance for inspection.
+    ///
+    /// A process that was attached may be in the middle of a call that it checked before, so its lease is waited out.
+    pub fn restored(&mut self, floor: Generation, by: &str, reason: &str, leases: &Leases, now: Timestamp) {
+        self.generation = self.generation.saturating_add(1).max(floor);
+        let generation = self.generation;
+        if let Some(slot) = &mut self.slot {
+            slot.acting = None;
+        }
+        for record in &mut self.active {
+            if let Some(attachment) = record.attachment.take() {
+                record.detached_at = Some(now);
+                record.calls_until = record.calls_until.max(leases.until(&attachment));
+            }
+            let was = record.generation;
+            record.generation = generation;
+            self.extension.inspections.retain(|inspection| inspection.uid != record.uid);
+            self.extension.inspections.push(Inspection {
+                uid: record.uid.clone(),
+                since: now,
+                by: by.to_owned(),
+                reason: reason.to_owned(),
+            });
+            self.events.push(AuditEvent {
+                at: now,
+                id: record.id.clone(),
+                uid: record.uid.clone(),
+                generation,
+                by: by.to_owned(),
+                what: "restored".to_owned(),
+                detail: format!("{reason}; generation {was} → {generation}"),
+            });
+        }
+    }
+
+    /// A person has inspected the server: processes may act on this maintenance again. `false` when it waits for no
+    /// inspection.
+    pub fn inspected(&mut self, uid: &Uid, by: &str, reason: &str, now: Timestamp) -> Result<bool, Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        let event = AuditEvent {
+            at: now,
+            id: record.id.clone(),
+            uid: uid.clone(),
+            generation: record.generation,
+            by: by.to_owned(),
+            what: "inspected".to_owned(),
+            detail: reason.to_owned(),
+        };
+        let before = self.extension.inspections.len();
+        let parent = |uid: &Uid| self.active.iter().find(|record| record.uid == *uid)?.spec.parent.as_ref();
+        let (inspections, about) = (&self.extension.inspections, |of: &Uid| of == uid || parent(of) == Some(uid));
+        self.extension.inspections = inspections.iter().filter(|left| !about(&left.uid)).cloned().collect();
+        let waited = self.extension.inspections.len() < before;
+        if waited {
+            self.events.push(event);
+        }
+        Ok(waited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId},
+        lock::Request,
+        spec::{Kind, Spec},
+    };
+
+    fn runner(name: &str) -> Runner {
+        Runner {
+            id: RunnerId(name.to_owned()),
+            user: name.to_owned(),
+            host: "desk".to_owned(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        }
+    }
+
+    fn request(name: &str) -> Request {
+        Request {
+            uid: Uid(name.to_owned()),
+            id: MaintenanceId::new("ops", name).unwrap(),
+            owner: "team".to_owned(),
+            spec: Spec::new(Kind::Maintenance, "node-1"),
+            native: None,
+            runner: runner(name),
+            keeps_place: false,
+        }
+    }
+
+    #[test]
+    fn after_a_restore_nobody_attaches_before_a_person_has_looked() {
+        let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
+        let mut lock = ServerLock::new(LockKey("k".to_owned()));
+        let uid = lock.enqueue(request("a"), &leases, now).unwrap().uid().clone();
+        lock.enqueue(request("b"), &leases, now).unwrap();
+        lock.restored(1000, "ada", "disk", &leases, now);
+        assert_eq!(lock.generation, 1000);
+        for record in &lock.active {
+            assert_eq!((record.generation, record.attachment.as_ref()), (1000, None));
+            assert!(lock.awaits_inspection(record).is_some());
+            assert!(matches!(lock.refuse_before_inspection(&record.uid), Err(Refusal::ToBeInspected { .. })));
+        }
+        // Said again, it goes on from there: nothing that was given out in between is given out again.
+        lock.restored(1000, "ada", "again", &leases, now);
+        assert_eq!((lock.generation, lock.extension.inspections.len()), (1001, 2));
+        assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(true));
+        assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(false));
+        assert_eq!(lock.refuse_before_inspection(&uid), Ok(()));
+        assert!(lock.refuse_before_inspection(&Uid("b".to_owned())).is_err());
+        lock.active.clear();
+        lock.forget_inspections();
+        assert!(lock.extension.is_empty());
+    }
+}

@@ -1,0 +1,250 @@
+//! What released versions stored is still read, means the same, and is still the same request.
+//!
+//! Each folder below `golden` has what one version wrote: an export of a store, and the digest of each specification in
+//! it. They are never changed. `GOLDEN=v1.2.3 cargo test --test store golden` writes the folder of the version that is
+//! about to be released.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use terraform_provider_metal::{
+    maintenance::{
+        approval::{Approval, Claim, Scope},
+        ids::{Fence, LockKey, Token, Uid},
+        invariants::violations,
+        lock::{Leases, Request, ServerLock},
+        machine::{BootMode, BootOverride, Ignition, MediaSlot, PowerState, PowerTarget, ResetType},
+        native::{Order, System},
+        node::{NodeLease, NodeWish},
+        operate::{OperationSpec, Proof, WhenOff},
+        spec::{BootMethod, BootSpec, CompleteWhen, Kind, Policy, Spec, UrlCheck},
+        state::{Ending, Maintenance, Phase, PriorState, Progress},
+        step::{Action, Attempt, Reply, Step},
+        window::{OnClose, WindowSpec},
+    },
+    store::{Contents, MemoryStore, Store as _},
+};
+
+use crate::{
+    bench::HandClock,
+    records::{id, key, request, runner},
+};
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/golden"))
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+/// Everything that can be asked of a hold.
+fn full() -> Spec {
+    Spec {
+        policy: Policy::OwnerApproval,
+        require_claim: true,
+        escalate_after: Some(Duration::from_hours(4)),
+        node: Some(NodeWish { lease: NodeLease { namespace: "medik8s-leases".into(), node: "worker-1".into() }, take: true }),
+        reason: Some("BIOS 2.19 \u{1F512}".into()),
+        ticket: Some("OPS-1".into()),
+        priority: 7,
+        window: Some(WindowSpec {
+            schedule: "0 22 * * 1-5".into(),
+            duration: Duration::from_hours(6),
+            time_zone: "Europe/Berlin".into(),
+            exclude: vec!["2026-12-20/2027-01-06".into()],
+            exclude_periods: Vec::new(),
+            min_remaining: Duration::from_mins(30),
+            on_close: OnClose::Release,
+        }),
+        server_power: Some(PowerTarget::On),
+        boot: Some(BootSpec {
+            ignition: Some(Ignition::Secret("node-1".into())),
+            method: BootMethod::Http,
+            image: Some("https://images.example/a.iso?token=1".into()),
+            image_sha256: Some("00ff".into()),
+            once: true,
+            boot_mode: Some(BootMode::Uefi),
+            ready_when: Some(UrlCheck { url: "https://ready.example/node-1".into(), status: 204 }),
+        }),
+        complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)),
+        expires_after: Some(Duration::from_hours(8)),
+        triggers: [("run".to_owned(), "1".to_owned())].into(),
+        ..Spec::new(Kind::Maintenance, "node-1")
+    }
+}
+
+fn operation() -> Spec {
+    let operation = OperationSpec { reset: ResetType::ForceRestart, when_off: WhenOff::Error, proof: Proof::Power };
+    Spec { operation: Some(operation), ..Spec::new(Kind::Operation, "node-2") }
+}
+
+fn prior() -> PriorState {
+    PriorState {
+        power: PowerState::On,
+        boot: Some(BootOverride {
+            enabled: Some("Disabled".into()),
+            target: Some("None".into()),
+            mode: Some("UEFI".into()),
+            http_boot_uri: None,
+            ignition: None,
+        }),
+        media: vec![MediaSlot {
+            slot: "/redfish/v1/Managers/1/VirtualMedia/Cd".into(),
+            media_types: vec!["CD".into(), "DVD".into()],
+            image: Some("https://images.example/old.iso".into()),
+            inserted: true,
+            write_protected: Some(true),
+        }],
+        last_reset: Some("2026-11-22T05:00:00Z".into()),
+        recorded_at: at(5),
+    }
+}
+
+/// A request whose incarnation is its name.
+fn asks(name: &str, n: u32, spec: Spec) -> Request {
+    Request { uid: Uid(format!("uid-{name}")), spec, ..request(name, n) }
+}
+
+/// Enqueues and attaches.
+fn joins(lock: &mut ServerLock, wish: &Request, leases: &Leases, now: Timestamp) -> (Uid, Fence) {
+    let uid = lock.enqueue(wish.clone(), leases, now).unwrap().uid().clone();
+    let generation = lock.attach(&uid, wish.runner.clone(), Token::default(), leases, now).unwrap();
+    (uid, generation)
+}
+
+/// One machine with a hold in each phase that a hold can be found in, and what waits behind it.
+fn held(name: &str, phase: Phase) -> ServerLock {
+    let mut lock = ServerLock::new(key(name));
+    let leases = Leases([(runner(1).id, at(30)), (runner(2).id, at(30))].into());
+    let system = System { name: "metal-operator".into(), order: Order::Theirs, enters: true, boots: true };
+    let claim = Claim {
+        uid: Uid(format!("claim-{name}")),
+        id: id(&format!("claim-{name}")),
+        owner: "tenants".into(),
+        contact: Some("tenants@example.org".into()),
+        server: "node-1".into(),
+        since: at(0),
+        by: "ada".into(),
+    };
+    lock.claim(claim, at(0)).unwrap();
+    let mut wish = asks(&format!("hold-{name}"), 1, full());
+    wish.native = Some(system);
+    wish.runner.run = Some("ci-4711".into());
+    let (uid, generation) = joins(&mut lock, &wish, &leases, at(1));
+    let digest = lock.get(&uid).unwrap().digest.clone();
+    let approval = Approval {
+        uid: Uid(format!("approval-{name}")),
+        scope: Scope::Maintenance { id: wish.id.clone(), digest },
+        not_before: Some(at(0)),
+        expires: Some(at(1_000_000)),
+        at: at(2),
+        by: "grace".into(),
+        used_by: None,
+    };
+    lock.approve(approval, "tenants", at(2)).unwrap();
+    lock.admit(&uid, generation, phase, at(4)).unwrap();
+    lock.update(&uid, generation, |record| {
+        record.prior = Some(prior());
+        record.booted = true;
+        record.started_at = Some(at(9));
+        record.last_power = Some(PowerState::On);
+    })
+    .unwrap();
+    joins(&mut lock, &asks(&format!("waits-{name}"), 2, Spec::new(Kind::Maintenance, "node-1")), &leases, at(20));
+    lock
+}
+
+/// Everything that a store may hold.
+fn everything() -> Contents {
+    let action = Action::Reset(ResetType::ForceOff);
+    let progress = |step: Step| Progress {
+        attempts: vec![Attempt { action: action.clone(), at: at(7), reply: Reply::Unknown }],
+        ..Progress::new(vec![Step::RecordPriorState, step], at(6))
+    };
+    let releasing = Phase::Releasing {
+        ending: Ending::Released { by: "ada".into(), reason: "burning".into(), seen: 1 },
+        progress: progress(Step::RestorePower),
+        stuck: Some("the BMC does not answer".into()),
+    };
+    let mut locks = vec![
+        held("11111111-0000-0000-0000-000000000000", Phase::Preparing(progress(Step::SwitchOff))),
+        held("22222222-0000-0000-0000-000000000000", Phase::InMaintenance { since: at(9) }),
+        held("33333333-0000-0000-0000-000000000000", releasing),
+    ];
+    let mut free = ServerLock::new(key("serial:maker/42"));
+    let leases = Leases::default();
+    let (uid, generation) = joins(&mut free, &asks("operation", 3, operation()), &leases, at(1));
+    free.admit(&uid, generation, Phase::Preparing(progress(Step::Operate)), at(2)).unwrap();
+    free.prepared(&uid, generation, at(3)).unwrap();
+    let (uid, generation) = joins(&mut free, &asks("done", 4, Spec::new(Kind::Maintenance, "node-2")), &leases, at(4));
+    free.admit(&uid, generation, Phase::InMaintenance { since: at(5) }, at(5)).unwrap();
+    let over = Phase::Completed { at: at(6), ending: Ending::CompletedBy("ada".into()) };
+    free.finish(&uid, generation, &over, at(6)).unwrap();
+    locks.push(free);
+    let mut contents = Contents { store_id: "5f0c".into(), ..Contents::default() };
+    for lock in &mut locks {
+        contents.history.append(&mut lock.finished);
+        contents.audit.append(&mut lock.events);
+    }
+    contents.locks = locks;
+    contents.bindings = vec![("team/node-1".into(), LockKey("11111111-0000-0000-0000-000000000000".into()))];
+    contents
+}
+
+fn records(contents: &Contents) -> impl Iterator<Item = &Maintenance> {
+    contents.locks.iter().flat_map(|lock| &lock.active).chain(&contents.history)
+}
+
+/// A request as it comes back: another process, another incarnation, and what this version makes of the same wish.
+fn again(record: &Maintenance) -> Request {
+    Request {
+        uid: Uid(format!("again-{}", record.uid)),
+        id: record.id.clone(),
+        owner: record.owner.clone(),
+        spec: record.spec.clone(),
+        native: None,
+        runner: runner(9),
+        keeps_place: record.keeps_place,
+    }
+}
+
+#[tokio::test]
+async fn what_each_released_version_stored_is_read_and_means_the_same() {
+    if let Ok(version) = std::env::var("GOLDEN") {
+        let folder = folder().join(version);
+        fs::create_dir(&folder).expect("what a released version wrote is never written again");
+        let contents = everything();
+        let digests: BTreeMap<String, String> =
+            records(&contents).map(|record| (record.uid.0.clone(), record.spec.digest())).collect();
+        let pretty = |value: &serde_json::Value| format!("{value:#}\n");
+        fs::write(folder.join("store.json"), pretty(&serde_json::to_value(&contents).unwrap())).unwrap();
+        fs::write(folder.join("digests.json"), pretty(&serde_json::to_value(&digests).unwrap())).unwrap();
+    }
+    let mut versions = 0;
+    for found in fs::read_dir(folder()).unwrap() {
+        let folder = found.unwrap().path();
+        versions += 1;
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let contents: Contents = serde_json::from_str(&read("store.json")).unwrap();
+        let digests: BTreeMap<String, String> = serde_json::from_str(&read("digests.json")).unwrap();
+        assert_eq!(violations(&contents.locks, &contents.history), [""; 0], "{}", folder.display());
+        assert_eq!(records(&contents).count(), digests.len());
+        let store = MemoryStore::new(HandClock::new());
+        store.fill(&contents).await.unwrap();
+        for record in records(&contents) {
+            assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
+            // An approval is bound to it, and a state knows it.
+            assert_eq!(record.digest, digests[&record.uid.0], "{}", record.id);
+        }
+        for mut lock in contents.locks {
+            let now = at(0) + SignedDuration::from_hours(1);
+            for record in lock.active.clone() {
+                let found = lock.enqueue(again(&record), &Leases::default(), now);
+                assert_eq!(found.unwrap().uid(), &record.uid, "the request of an older version is found again");
+                assert_eq!(lock.get(&record.uid).unwrap().digest, record.digest, "an approval stays in force");
+            }
+        }
+    }
+    assert!(versions > 0);
+}
