@@ -53,14 +53,19 @@ async fn restored(engine: &Engine, reason: &str, seen: u64, json: bool) -> Resul
     }
     for left in &restored.to_inspect {
         let prior = left.previous_power_state.map_or("not recorded".to_owned(), |power| power.to_string());
-        text.push_str(&format!("  {}  {} ({})  {}, prior power: {prior}\n", left.id, left.server, left.lock_key, left.state));
+        text.push_str(&format!(
+            "  {}  {} ({})  {}, prior power: {prior}\n",
+            left.id, left.server, left.lock_key, left.state
+        ));
     }
     if !restored.to_inspect.is_empty() {
         text.push_str(
             "Inspect each server, then: terraform-provider-metal store inspected NAMESPACE/NAME --reason TEXT\n",
         );
     }
-    text.push_str("A maintenance that the store has lost is in no list: plan every configuration that uses this store.\n");
+    text.push_str(
+        "A maintenance that the store has lost is in no list: plan every configuration that uses this store.\n",
+    );
     Ok(text)
 }
 

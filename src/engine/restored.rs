@@ -97,7 +97,9 @@ impl Engine {
             }
             let waits = matches!(record.phase, Phase::Pending);
             let lost = held && waits;
-            return Ok(lost.then(|| format!("the state saw {} hold the server, the store has it in the queue", record.id)));
+            return Ok(
+                lost.then(|| format!("the state saw {} hold the server, the store has it in the queue", record.id))
+            );
         }
         if held {
             return Ok(Some("the state saw the server held, the store has no record of it".to_owned()));

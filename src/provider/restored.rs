@@ -74,9 +74,7 @@ pub(super) async fn is_current(
     };
     diags.add_error(diagnostic(
         format!("The coordination store of {server} went back in time"),
-        format!(
-            "{store}: {lost}. Nothing was done to the server, and the state is kept. {AFTER_A_RESTORE}{unknown}"
-        ),
+        format!("{store}: {lost}. Nothing was done to the server, and the state is kept. {AFTER_A_RESTORE}{unknown}"),
         AttributePath::root(),
     ));
     false

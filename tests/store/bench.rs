@@ -164,7 +164,9 @@ impl Bench {
         };
         let back = move || -> Done {
             let cluster = cluster.clone();
-            Box::pin(async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().go_back()).await.unwrap() })
+            Box::pin(
+                async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().go_back()).await.unwrap() },
+            )
         };
         let past = Some(Past { save: Box::new(save), back: Box::new(back) });
         Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: None }
@@ -255,9 +257,8 @@ impl Bench {
         };
         let back = move || -> Done {
             let clear: String = TABLES.iter().rev().map(|table| format!("DELETE FROM metal.{table};")).collect();
-            let fill = |table: &str| {
-                format!("INSERT INTO metal.{table} OVERRIDING SYSTEM VALUE SELECT * FROM saved.{table};")
-            };
+            let fill =
+                |table: &str| format!("INSERT INTO metal.{table} OVERRIDING SYSTEM VALUE SELECT * FROM saved.{table};");
             let fill: String = TABLES.into_iter().map(fill).collect();
             server.sql(&of_back, &format!("BEGIN; {clear} {fill} COMMIT;"));
             Box::pin(async {})

@@ -925,7 +925,9 @@ pub async fn a_lock_that_was_lost_whole_is_noticed(bench: &Bench) {
     bench.save().await;
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
     bench.go_back().await;
-    is_noticed(apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, generation, |record| record.booted = true)).await);
+    is_noticed(
+        apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, generation, |record| record.booted = true)).await,
+    );
     assert_eq!(bench.open().await.contents().await.unwrap().locks.len(), 0);
 }
 

@@ -44,7 +44,10 @@ fn full() -> Spec {
         policy: Policy::OwnerApproval,
         require_claim: true,
         escalate_after: Some(Duration::from_hours(4)),
-        node: Some(NodeWish { lease: NodeLease { namespace: "medik8s-leases".into(), node: "worker-1".into() }, take: true }),
+        node: Some(NodeWish {
+            lease: NodeLease { namespace: "medik8s-leases".into(), node: "worker-1".into() },
+            take: true,
+        }),
         reason: Some("BIOS 2.19 \u{1F512}".into()),
         ticket: Some("OPS-1".into()),
         priority: 7,

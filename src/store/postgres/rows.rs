@@ -180,11 +180,7 @@ pub(super) async fn load(
         .map_err(fault)?;
     match row {
         Some(row) => whole(row, faults),
-        None => Ok(Loaded {
-            stored: Stored::none(key),
-            leases: Leases::default(),
-            now: now(db, link).await?,
-        }),
+        None => Ok(Loaded { stored: Stored::none(key), leases: Leases::default(), now: now(db, link).await? }),
     }
 }
 
