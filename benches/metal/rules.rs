@@ -81,6 +81,7 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
             spec: Spec::new(Kind::Maintenance, "node"),
             runner: runner.clone(),
             keeps_place: false,
+            location: None,
             asking: AskingState::default(),
         };
         lock.enqueue(request, &leases, now).unwrap();

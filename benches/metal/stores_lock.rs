@@ -41,6 +41,7 @@ pub fn request(name: &str, runner: &Runner) -> Request {
         spec: Spec::new(Kind::Maintenance, "node"),
         runner: runner.clone(),
         keeps_place: false,
+        location: None,
         asking: AskingState::default(),
     }
 }
