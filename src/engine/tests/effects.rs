@@ -49,7 +49,7 @@ async fn ends_during_shutdown(takes: Duration, after: Duration, end: End) {
         End::ForcedRelease => {
             run.abort();
             let record = person.active(&id).await.unwrap();
-            person.force_release(&id, record.generation, "needed", &control()).await.unwrap();
+            person.force_release(&id, record.generation, "needed", None, &control()).await.unwrap();
         }
         End::AcceptedAsIs => {
             run.abort();
@@ -58,7 +58,7 @@ async fn ends_during_shutdown(takes: Duration, after: Duration, end: End) {
                 async move { engine.hold(&wish("next", spec()), &control()).await.unwrap() }
             });
             let record = person.active(&id).await.unwrap();
-            person.abandon(&id, record.generation, "broken", &control()).await.unwrap();
+            person.abandon(&id, record.generation, "broken", None, &control()).await.unwrap();
             let next = next.await.unwrap();
             let found = world.machine.power();
             tokio::time::sleep(takes * 2).await;
