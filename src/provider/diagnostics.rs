@@ -153,6 +153,7 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
     diagnostic(summary, detail, path)
 }
 
+#[allow(clippy::too_many_lines, reason = "a table: one arm a refusal")]
 fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
     let (summary, detail, path) = match refusal {
         Refusal::OtherSpec { id, existing, asked } => (
