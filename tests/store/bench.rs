@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use terraform_provider_metal::{
-    clock::{Clock, SystemClock},
+    clock::{Boot, BootTime, Clock, SystemClock},
     maintenance::{
         ids::{Fence, LockKey, Uid},
         lock::{Leases, Refusal, Request, ServerLock},
@@ -62,6 +62,12 @@ impl Clock for HandClock {
 
     fn monotonic(&self) -> Duration {
         self.real.monotonic()
+    }
+
+    fn boot(&self) -> Option<BootTime> {
+        let boot = Boot { machine: "machine".into(), id: "boot".into(), namespace: String::new() };
+        let since = Duration::from_secs(self.seconds.load(Ordering::SeqCst).unsigned_abs() - 1_799_000_000);
+        Some(BootTime { boot, since })
     }
 
     async fn sleep(&self, duration: Duration) {

@@ -26,6 +26,8 @@ mod kubernetes_roles;
 #[cfg(unix)]
 mod kubernetes_way;
 #[cfg(unix)]
+mod leases;
+#[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
 mod processes;

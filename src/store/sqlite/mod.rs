@@ -1,11 +1,12 @@
 //! The embedded default: one SQLite file, shared by all processes of one machine.
 //!
-//! The store's clock is this machine's clock. Do not use it under a paused tokio clock: SQLite works on its own threads,
+//! The store's clock is this machine's clock; leases are judged by one that nobody sets ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads,
 //! so a paused clock would run into its time limits while SQLite is still working.
 
 mod fault;
 mod file;
 mod lane;
+mod leases;
 mod reach;
 mod rows;
 mod schema;
@@ -22,7 +23,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch::Receiver;
 
 pub use file::default_path;
@@ -31,11 +31,12 @@ use self::{
     fault::Faults,
     file::Identity,
     lane::{Held, Lane, Source},
+    leases::Moment,
     rows::AuditRow,
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -46,9 +47,6 @@ use crate::{
         lock::{AuditEvent, Leases},
     },
 };
-
-/// For how long the end of a lease is remembered when nothing refers to it any more.
-const KEEP_ENDED_LEASES: SignedDuration = SignedDuration::from_hours(24);
 
 /// How a store is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +90,7 @@ impl SqliteStore {
         let opened = schema::open(&mut first, clock.as_ref(), options.patience, &faults).await?;
         let seen = sqlx::query_scalar("SELECT coalesce(max(revision), 0) FROM locks").fetch_one(&mut first).await;
         let seen = seen.map_err(|error| faults.sqlx(&error))?;
-        forget_leases(&mut first, clock.as_ref(), &faults).await?;
+        leases::forget(&mut first, clock.as_ref(), &faults).await?;
         let reader = source.connect().await?;
         let no_wal = (!opened.wal).then(|| {
             format!(
@@ -139,38 +137,25 @@ impl SqliteStore {
         self.faults.went_back(cause)
     }
 
+    /// To be asked inside a transaction: what was waited for before it has passed.
+    fn now(&self) -> Moment {
+        Moment::of(self.clock.as_ref())
+    }
+
     async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
         let mut db = self.read().await?;
         let seen = known.seen();
         let stored = rows::load(&mut db, key, seen.stored.clone(), &self.faults).await?;
+        let now = self.now();
         let leases = if stored.lock.active.is_empty() {
             Leases::default()
         } else {
-            rows::leases(&mut db, key, &self.faults).await?
+            leases::of_lock(&mut db, key, &now, &self.faults).await?
         };
         db.end("COMMIT").await?;
         known.settle(&seen, &stored).map_err(|cause| self.went_back(key, cause))?;
-        Ok(LockView::new(stored.lock, leases, self.clock.now()))
+        Ok(LockView::new(stored.lock, leases, now.wall))
     }
-}
-
-/// Without it the table would grow by one row per process forever.
-async fn forget_leases(db: &mut sqlx::SqliteConnection, clock: &dyn Clock, faults: &Faults) -> Result<(), StoreError> {
-    const OLD: &str = "SELECT count(*) FROM leases WHERE until < ?";
-    let before = rows::time_text(clock.now().checked_sub(KEEP_ENDED_LEASES).unwrap_or(Timestamp::MIN));
-    let old: i64 =
-        sqlx::query_scalar(OLD).bind(&before).fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
-    if old > 0 {
-        // Not worth waiting for, or failing for: the next one does it.
-        let _ = sqlx::query(
-            "DELETE FROM leases WHERE until < ? AND runner_id NOT IN \
-             (SELECT runner FROM maintenances WHERE active = 1 AND runner IS NOT NULL)",
-        )
-        .bind(&before)
-        .execute(db)
-        .await;
-    }
-    Ok(())
 }
 
 #[async_trait]
@@ -196,9 +181,10 @@ impl Store for SqliteStore {
             db.end("ROLLBACK").await?;
             return Err(self.went_back(key, cause));
         }
-        let leases = rows::leases(&mut db, key, &self.faults).await?;
+        let now = self.now();
+        let leases = leases::of_lock(&mut db, key, &now, &self.faults).await?;
         let mut after = (*before.lock).clone();
-        if let Err(refusal) = transition(&mut after, &leases, self.clock.now()) {
+        if let Err(refusal) = transition(&mut after, &leases, now.wall) {
             db.end("ROLLBACK").await?;
             return Err(refusal.into());
         }
@@ -225,10 +211,10 @@ impl Store for SqliteStore {
 
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
         let mut db = self.read().await?;
-        let found = rows::load_all(&mut db, &self.faults).await?;
+        let now = self.now();
+        let found = rows::load_all(&mut db, &now, &self.faults).await?;
         db.end("COMMIT").await?;
-        let now = self.clock.now();
-        Ok(found.into_iter().map(|(lock, leases)| LockView::new(lock, leases, now)).collect())
+        Ok(found.into_iter().map(|(lock, leases)| LockView::new(lock, leases, now.wall)).collect())
     }
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
@@ -270,31 +256,14 @@ impl Store for SqliteStore {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        let text = serde_json::to_string(runner).map_err(|error| self.faults.record(&runner.id.0, &error))?;
         let mut db = self.write().await?;
-        sqlx::query(
-            "INSERT INTO leases (runner_id, until, runner) VALUES (?, ?, ?) \
-             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
-        )
-        .bind(&runner.id.0)
-        // The time after the wait for the lock.
-        .bind(rows::time_text(lease_end(self.clock.now(), ttl)))
-        .bind(text)
-        .execute(&mut *db)
-        .await
-        .map_err(|error| self.faults.sqlx(&error))?;
+        leases::renew(&mut db, runner, ttl, &self.now(), &self.faults).await?;
         db.end("COMMIT").await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
         let mut db = self.write().await?;
-        // Kept with its end: how long somebody has been away counts from it.
-        sqlx::query("UPDATE leases SET until = min(until, ?) WHERE runner_id = ?")
-            .bind(rows::time_text(self.clock.now()))
-            .bind(&runner.0)
-            .execute(&mut *db)
-            .await
-            .map_err(|error| self.faults.sqlx(&error))?;
+        leases::resign(&mut db, runner, &self.now(), &self.faults).await?;
         db.end("COMMIT").await
     }
 

@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::fault::Faults;
+use super::{
+    fault::Faults,
+    leases::{self, Moment},
+};
 use crate::{
     maintenance::{
         extension::Extension,
-        ids::{LockKey, RunnerId, Uid},
+        ids::{LockKey, Uid},
         lock::{AuditEvent, Leases, ServerLock, Slot},
         ownership::Ownership,
         state::Maintenance,
@@ -117,27 +120,10 @@ pub(super) async fn load(
     lock_of(row, active, faults)
 }
 
-/// The leases that count for one lock.
-pub(super) async fn leases(db: &mut SqliteConnection, key: &LockKey, faults: &Faults) -> Result<Leases, StoreError> {
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "SELECT runner_id, until FROM leases WHERE runner_id IN \
-         (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
-    )
-    .bind(&key.0)
-    .fetch_all(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
-    leases_of(rows, faults)
-}
-
-fn leases_of(rows: Vec<(String, String)>, faults: &Faults) -> Result<Leases, StoreError> {
-    let leases = rows.into_iter().map(|(runner, until)| Ok((RunnerId(runner), time(&until, faults)?)));
-    Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
-}
-
 /// Reads every lock that has an active record or an owner, sorted by key, each with its leases.
 pub(super) async fn load_all(
     db: &mut SqliteConnection,
+    now: &Moment,
     faults: &Faults,
 ) -> Result<Vec<(Arc<ServerLock>, Leases)>, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
@@ -159,13 +145,7 @@ pub(super) async fn load_all(
     .fetch_all(&mut *db)
     .await
     .map_err(fault)?;
-    let leases: Vec<(String, String)> = sqlx::query_as(
-        "SELECT runner_id, until FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)",
-    )
-    .fetch_all(&mut *db)
-    .await
-    .map_err(fault)?;
-    let leases = leases_of(leases, faults)?;
+    let leases = leases::all(db, now, faults).await?;
     let mut found = Vec::with_capacity(locks.len());
     for row in locks {
         let records = active.remove(&row.0).unwrap_or_default();

@@ -1,0 +1,230 @@
+//! Who is alive, by the clock of this boot.
+//!
+//! The store's clock is the wall clock of its machine, which people and NTP set. A lease must neither end nor go on by
+//! that: a step forwards would let others in while calls go on, and a step back would keep the dead alive. So a lease
+//! also has its end by the boot clock, and is judged by that within the boot; a lease of an earlier boot has ended,
+//! because no process outlives it. The wall clock counts only for leases of another machine (a file that machines share,
+//! of which plans warn) and for those of older versions.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use sqlx::SqliteConnection;
+
+use super::{fault::Faults, rows};
+use crate::{
+    clock::{Boot, BootRelation, BootTime, Clock},
+    maintenance::{
+        ids::{LockKey, Runner, RunnerId},
+        lock::Leases,
+    },
+    store::{StoreError, lease_end},
+};
+
+/// For how long the end of a lease is remembered when nothing refers to it any more.
+const KEEP_ENDED: SignedDuration = SignedDuration::from_hours(24);
+
+/// Both clocks, read together.
+#[derive(Clone, Debug)]
+pub(super) struct Moment {
+    pub(super) wall: Timestamp,
+    boot: Option<BootTime>,
+}
+
+impl Moment {
+    /// Now.
+    pub(super) fn of(clock: &dyn Clock) -> Self {
+        Self { boot: clock.boot(), wall: clock.now() }
+    }
+
+    /// When a lease ends by the wall clock as it is set now; not after now when it has ended.
+    fn end_of(&self, row: &Row, faults: &Faults) -> Result<Timestamp, StoreError> {
+        let until = rows::time(&row.until, faults)?;
+        let (Some(here), Some((boot, end))) = (&self.boot, row.boot()) else { return Ok(until) };
+        Ok(match here.boot.relation(&boot) {
+            BootRelation::Same => {
+                let left = SignedDuration::from_nanos(end.saturating_sub(nanos(here.since)));
+                let latest = if left.is_positive() { Timestamp::MAX } else { self.wall };
+                self.wall.checked_add(left).unwrap_or(latest)
+            }
+            BootRelation::Ended => until.min(self.wall),
+            BootRelation::Unknown => until,
+        })
+    }
+
+    fn machine(&self) -> Option<&str> {
+        self.boot.as_ref().map(|now| now.boot.machine.as_str())
+    }
+
+    fn boot(&self) -> Option<&str> {
+        self.boot.as_ref().map(|now| now.boot.id.as_str())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.boot.as_ref().map(|now| now.boot.namespace.as_str())
+    }
+
+    fn since(&self, more: Duration) -> Option<i64> {
+        self.boot.as_ref().map(|now| nanos(now.since.saturating_add(more)))
+    }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A row of `leases`.
+#[derive(sqlx::FromRow)]
+struct Row {
+    runner_id: String,
+    until: String,
+    machine: Option<String>,
+    boot: Option<String>,
+    namespace: Option<String>,
+    boot_until: Option<i64>,
+}
+
+impl Row {
+    fn boot(&self) -> Option<(Boot, i64)> {
+        let (machine, id) = (self.machine.clone()?, self.boot.clone()?);
+        Some((Boot { machine, id, namespace: self.namespace.clone()? }, self.boot_until?))
+    }
+}
+
+/// The columns of a [`Row`].
+macro_rules! columns {
+    () => {
+        "runner_id, until, machine, boot, namespace, boot_until"
+    };
+}
+
+/// The leases that count for one lock.
+pub(super) async fn of_lock(
+    db: &mut SqliteConnection,
+    key: &LockKey,
+    now: &Moment,
+    faults: &Faults,
+) -> Result<Leases, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
+    ))
+    .bind(&key.0)
+    .fetch_all(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    read(&rows, now, faults)
+}
+
+/// The leases that count for any lock.
+pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)",
+    ))
+    .fetch_all(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    read(&rows, now, faults)
+}
+
+fn read(rows: &[Row], now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
+    let leases = rows.iter().map(|row| Ok((RunnerId(row.runner_id.clone()), now.end_of(row, faults)?)));
+    Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
+}
+
+/// Makes or renews a lease. `now` is read after the wait for the file's lock.
+pub(super) async fn renew(
+    db: &mut SqliteConnection,
+    runner: &Runner,
+    ttl: Duration,
+    now: &Moment,
+    faults: &Faults,
+) -> Result<(), StoreError> {
+    let text = serde_json::to_string(runner).map_err(|error| faults.record(&runner.id.0, &error))?;
+    end_earlier_boots(db, now, faults).await?;
+    sqlx::query(
+        "INSERT INTO leases (runner_id, until, runner, machine, boot, namespace, boot_until) \
+         VALUES (?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner, \
+         machine = excluded.machine, boot = excluded.boot, namespace = excluded.namespace, \
+         boot_until = excluded.boot_until",
+    )
+    .bind(&runner.id.0)
+    .bind(rows::time_text(lease_end(now.wall, ttl)))
+    .bind(text)
+    .bind(now.machine())
+    .bind(now.boot())
+    .bind(now.namespace())
+    .bind(now.since(ttl))
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
+}
+
+/// Dates the end of what an earlier boot left: from now on it is read like any lease that has ended, whatever becomes of
+/// the wall clock.
+async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &Faults) -> Result<(), StoreError> {
+    if now.machine().is_none_or(str::is_empty) {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE leases SET until = min(until, ?1), boot = ?2, namespace = ?3, boot_until = ?4 \
+         WHERE machine = ?5 AND boot <> ?2",
+    )
+    .bind(rows::time_text(now.wall))
+    .bind(now.boot())
+    .bind(now.namespace())
+    .bind(now.since(Duration::ZERO))
+    .bind(now.machine())
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
+}
+
+/// Ends a lease. It is kept with its end: how long its process has been away counts from it.
+pub(super) async fn resign(
+    db: &mut SqliteConnection,
+    runner: &RunnerId,
+    now: &Moment,
+    faults: &Faults,
+) -> Result<(), StoreError> {
+    // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's counts.
+    sqlx::query(
+        "UPDATE leases SET until = min(until, ?1), boot_until = min(boot_until, ?4), \
+         boot = CASE WHEN boot = ?2 AND namespace = ?3 THEN boot ELSE NULL END WHERE runner_id = ?5",
+    )
+    .bind(rows::time_text(now.wall))
+    .bind(now.boot())
+    .bind(now.namespace())
+    .bind(now.since(Duration::ZERO))
+    .bind(&runner.0)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok(())
+}
+
+/// Forgets those that ended long ago and that nothing refers to: otherwise the table would grow by one row per process
+/// for ever.
+pub(super) async fn forget(db: &mut SqliteConnection, clock: &dyn Clock, faults: &Faults) -> Result<(), StoreError> {
+    const OLD: &str = "SELECT count(*) FROM leases WHERE until < ?";
+    let before = rows::time_text(clock.now().checked_sub(KEEP_ENDED).unwrap_or(Timestamp::MIN));
+    let old: i64 =
+        sqlx::query_scalar(OLD).bind(&before).fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    if old > 0 {
+        // Not worth waiting for, or failing for: the next one does it.
+        let _ = sqlx::query(
+            "DELETE FROM leases WHERE until < ? AND runner_id NOT IN \
+             (SELECT runner FROM maintenances WHERE active = 1 AND runner IS NOT NULL)",
+        )
+        .bind(&before)
+        .execute(db)
+        .await;
+    }
+    Ok(())
+}
