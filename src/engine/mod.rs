@@ -6,6 +6,7 @@ mod drive;
 mod entry;
 mod error;
 mod lease;
+mod liveness;
 mod location;
 mod look;
 mod managed;
@@ -255,5 +256,7 @@ impl Engine {
         self.lease.resign().await;
         self.parts.backend.close().await;
         self.parts.store.close().await;
+        // Last: whoever finds the lease still there may ask whether we live.
+        process::end_mark(&self.parts.runner.process);
     }
 }

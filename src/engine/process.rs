@@ -1,66 +1,22 @@
-//! Whether a process of this machine still runs.
+//! What becomes of a record whose process may be gone.
 //!
-//! A process that was killed keeps its lease until it runs out. On the same machine that need not be waited for: the
-//! kernel knows. A mark names the boot, the process-number namespace, the number and the start time, so that neither a
-//! restarted machine nor a container nor a reused number is mistaken for the process (proc(5), field 22 of `stat`).
+//! A process that was killed keeps its lease until it runs out. On the same machine that need not be waited for where
+//! there is proof ([`super::liveness`]).
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use crate::maintenance::{
-    ids::{LockKey, MaintenanceId},
-    state::Maintenance,
-};
+use crate::maintenance::ids::{LockKey, MaintenanceId};
 
 use super::{Control, Engine, EngineError};
 
-/// The mark of our own process; empty where the kernel does not tell.
-#[must_use]
-pub fn own_mark() -> String {
-    let here = namespace().and_then(|namespace| {
-        let pid = std::process::id();
-        Some(format!("{namespace}/{pid}/{}", start_time(pid)?))
-    });
-    here.unwrap_or_default()
-}
-
-/// Whether the process with this mark is known to be gone. `false` when that cannot be known from here.
-#[must_use]
-pub fn is_gone(mark: &str) -> bool {
-    let Some(namespace) = namespace() else { return false };
-    let Some(rest) = mark.strip_prefix(&format!("{namespace}/")) else { return false };
-    let Some((pid, started)) = rest.split_once('/') else { return false };
-    let Ok(pid) = pid.parse::<u32>() else { return false };
-    start_time(pid).is_none_or(|now| now != started)
-}
-
-/// Whether [`is_gone`] can know about the process with this mark.
-fn can_tell(mark: &str) -> bool {
-    namespace().is_some_and(|namespace| mark.starts_with(&format!("{namespace}/")))
-}
-
-fn namespace() -> Option<String> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let pids = fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{}/{}", boot.trim(), pids.display()))
-}
-
-/// When a process started, in clock ticks after boot; `None` when there is no such process, or only its remains.
-fn start_time(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18).map(str::to_owned)
-}
+pub use super::liveness::{Liveness, end_mark, liveness, own_mark};
 
 impl Engine {
-    /// Ends the leases of processes that are known to be gone, and gives one that is silent the time to show whether it
-    /// lives: after a job was killed, its retry goes on at once on the same machine, and after at most one lease
-    /// elsewhere.
+    /// Ends the lease of the process that worked on a record, when there is proof that it is gone, and gives one of which
+    /// nothing is known the time to show whether it lives: after a job was killed, its retry goes on at once on the same
+    /// machine, and after at most one lease elsewhere.
+    ///
+    /// Only the record that is about to be taken over counts. Whoever is attached to others keeps its lease.
     pub(super) async fn settle_dead(
         &self,
         key: &LockKey,
@@ -68,21 +24,25 @@ impl Engine {
         control: &Control,
     ) -> Result<(), EngineError> {
         let view = self.store().view(key).await?;
-        for attachment in view.lock.active.iter().filter_map(|record| record.attachment.as_ref()) {
-            if view.leases.alive(attachment, view.now) && is_gone(&attachment.runner.process) {
-                self.store().resign(&attachment.runner.id).await?;
+        let record = view.lock.active.iter().find(|record| record.id == *id);
+        let attachment = record.and_then(|record| record.attachment.as_ref());
+        let Some(attachment) = attachment.filter(|attachment| {
+            attachment.runner.id != self.parts.runner.id && view.leases.alive(attachment, view.now)
+        }) else {
+            return Ok(());
+        };
+        match liveness(&attachment.runner.process) {
+            Liveness::Alive => return Ok(()),
+            Liveness::Gone => {
+                tracing::info!(%id, "{} was working on it and has ended", attachment.runner);
+                return Ok(self.store().resign(&attachment.runner.id).await?);
             }
+            Liveness::Unknown => {}
         }
-        let view = self.store().view(key).await?;
-        let ours = |record: &&Maintenance| record.id == *id;
-        let Some(attachment) = view.lock.active.iter().find(ours).and_then(|record| record.attachment.as_ref()) else {
-            return Ok(());
-        };
-        let elsewhere = attachment.runner.id != self.parts.runner.id && !can_tell(&attachment.runner.process);
         let left = view.leases.until(attachment).map(|until| until.duration_since(view.now));
-        let Some(left) = left.and_then(|left| Duration::try_from(left).ok()).filter(|_| elsewhere) else {
-            return Ok(());
-        };
+        // A wall clock that was set back may show any end.
+        let longest = self.tuning().lease.min(control.timeout);
+        let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default().min(longest);
         tracing::info!(%id, "{} was working on it: waiting {}s to see whether it lives", attachment.runner, left.as_secs());
         tokio::select! {
             () = self.parts.clock.sleep(left) => {}
@@ -92,30 +52,186 @@ impl Engine {
     }
 }
 
-#[cfg(test)]
-mod tests {
+#[cfg(all(test, target_os = "linux"))]
+pub(super) mod tests {
+    use std::{
+        fs::File,
+        io::{BufRead as _, BufReader},
+        process::{Child, Command, Stdio},
+    };
+
+    use rustix::process::{Pid, Signal, kill_process};
+
     use super::*;
 
+    /// Shows its own mark and waits until its input ends.
     #[test]
-    fn a_running_process_is_not_gone_and_a_finished_one_is() {
-        assert!(!is_gone(&own_mark()));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let mark = format!("{}/{}/{}", namespace().unwrap(), child.id(), start_time(child.id()).unwrap());
-        assert!(!is_gone(&mark));
-        child.kill().unwrap();
+    #[ignore = "a process that another test starts"]
+    fn a_marked_one() {
+        if std::env::var_os("MARKED").is_some() {
+            println!("<{}>", own_mark());
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+    }
+
+    /// A process with a mark.
+    pub(crate) struct Marked {
+        pub(crate) child: Child,
+        pub(crate) mark: String,
+    }
+
+    impl Marked {
+        pub(crate) fn start() -> Self {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "engine::process::tests::a_marked_one", "--ignored", "--nocapture"])
+                .args(["--test-threads=1"])
+                .env("MARKED", "1")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+            let between = |line: String| Some(line.split_once('<')?.1.split_once('>')?.0.to_owned());
+            let mark = { lines }.find_map(between).unwrap();
+            assert!(!mark.is_empty(), "this machine gives no marks");
+            Self { child, mark }
+        }
+
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_child(&self.child), signal).unwrap();
+        }
+    }
+
+    impl Drop for Marked {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    /// Says what it knows of the process whose mark it is given.
+    #[test]
+    #[ignore = "a process that another test starts"]
+    fn a_judge() {
+        let Ok(mark) = std::env::var("JUDGED_MARK") else { return };
+        let mut opened = Vec::new();
+        match std::env::var("JUDGED_WITHOUT_FILES").as_deref() {
+            // What is the same for the whole boot may be known from before.
+            Ok("later") => assert!(crate::clock::this_boot().is_some()),
+            Ok(_) => {}
+            Err(_) => {
+                println!("<{:?}>", liveness(&mark));
+                return;
+            }
+        }
+        while let Ok(file) = File::open("/dev/null") {
+            opened.push(file);
+        }
+        let judged = liveness(&mark);
+        drop(opened);
+        println!("<{judged:?}>");
+    }
+
+    fn root(program: &str) -> Command {
+        if rustix::process::geteuid().is_root() {
+            return Command::new(program);
+        }
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "-E", program]);
+        sudo
+    }
+
+    /// The word of another process about a mark, which runs in a mount namespace of its own after `setup`, as `user`.
+    fn judged(mark: &str, setup: &str, user: u32, more: &[(&str, &str)]) -> String {
+        let place = tempfile::NamedTempFile::new().unwrap();
+        // The folder of the test itself may be closed to others.
+        let script = format!(
+            "set -e; ulimit -n 200; {setup}; chmod 755 $1; mount --bind $2 $1; \
+             exec setpriv --reuid={user} --regid={user} --clear-groups \
+             $1 --exact engine::process::tests::a_judge --ignored --nocapture --test-threads=1"
+        );
+        let output = root("unshare")
+            .args(["--mount", "--fork", "sh", "-c", &script, "sh"])
+            .arg(place.path())
+            .arg(std::env::current_exe().unwrap())
+            .env("JUDGED_MARK", mark)
+            .envs(more.iter().copied())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let word = said.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map(|(word, _)| word.to_owned());
+        word.filter(|_| output.status.success()).unwrap_or_else(|| panic!("{output:?}"))
+    }
+
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn a_killed_process_is_gone_at_once_and_a_stopped_one_is_not() {
+        let mut marked = Marked::start();
+        assert_eq!(liveness(&marked.mark), Liveness::Alive);
+        assert_eq!(liveness(&own_mark()), Liveness::Alive);
+        marked.signal(Signal::STOP);
+        assert_eq!(liveness(&marked.mark), Liveness::Alive);
+        marked.signal(Signal::KILL);
         // Not waited for yet: what is left of it does not count as running.
-        while start_time(child.id()).is_some() {
+        while liveness(&marked.mark) == Liveness::Alive {
             std::thread::yield_now();
         }
-        assert!(is_gone(&mark));
-        child.wait().unwrap();
-        assert!(is_gone(&mark));
+        assert_eq!(liveness(&marked.mark), Liveness::Gone);
+        marked.child.wait().unwrap();
+        assert_eq!(liveness(&marked.mark), Liveness::Gone);
     }
 
     #[test]
-    fn of_another_machine_nothing_is_known() {
-        let pid = std::process::id();
-        assert!(!is_gone(&format!("another-boot/pid:[1]/{pid}/1")));
-        assert!(!is_gone(""));
+    fn alive_is_not_dead_where_proc_is_hidden() {
+        let user = rustix::process::geteuid().as_raw();
+        let mut marked = Marked::start();
+        for options in ["hidepid=0", "hidepid=2", "hidepid=4,subset=pid"] {
+            let setup = format!("mount -t proc -o {options} proc /proc");
+            assert_ne!(judged(&marked.mark, &setup, user, &[]), "Gone", "{options}");
+            assert_eq!(judged(&marked.mark, &setup, NOBODY, &[]), "Unknown", "{options}");
+        }
+        let hidden = "mount -t proc -o hidepid=2 proc /proc";
+        assert_eq!(judged(&marked.mark, hidden, user, &[]), "Alive");
+        marked.child.kill().unwrap();
+        marked.child.wait().unwrap();
+        // The lock needs no /proc.
+        assert_eq!(judged(&marked.mark, hidden, user, &[]), "Gone");
+        assert_eq!(judged(&marked.mark, hidden, NOBODY, &[]), "Unknown", "another user cannot tell");
+    }
+
+    #[test]
+    fn without_a_file_descriptor_left_nothing_is_known() {
+        let user = rustix::process::geteuid().as_raw();
+        let mut marked = Marked::start();
+        for dead in [false, true] {
+            for when in ["first", "later"] {
+                let known = judged(&marked.mark, "true", user, &[("JUDGED_WITHOUT_FILES", when)]);
+                assert_eq!(known, "Unknown", "dead: {dead}, {when}");
+            }
+            marked.child.kill().unwrap();
+            marked.child.wait().unwrap();
+        }
+        assert_eq!(judged(&marked.mark, "true", user, &[]), "Gone");
+    }
+
+    /// A machine that was cloned while it ran has the same ids, and none of the files that were made later.
+    #[test]
+    fn of_a_clone_nothing_is_known() {
+        let user = rustix::process::geteuid().as_raw();
+        let mut marked = Marked::start();
+        let elsewhere = format!("mount -t tmpfs -o mode=700,uid={user} tmpfs /tmp/terraform-provider-metal-{user}");
+        assert_eq!(judged(&marked.mark, &elsewhere, user, &[]), "Unknown");
+        marked.child.kill().unwrap();
+        marked.child.wait().unwrap();
+        assert_eq!(judged(&marked.mark, &elsewhere, user, &[]), "Unknown");
+    }
+
+    #[test]
+    fn of_a_mark_of_an_older_version_nothing_is_known() {
+        let boot = crate::clock::this_boot().unwrap().id;
+        let pids = std::fs::read_link("/proc/self/ns/pid").unwrap();
+        assert_eq!(liveness(&format!("{boot}/{}/999999999/1", pids.display())), Liveness::Unknown);
+        assert_eq!(liveness(""), Liveness::Unknown);
     }
 }

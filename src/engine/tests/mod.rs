@@ -6,6 +6,7 @@ mod asking;
 mod effects;
 mod fencing;
 mod giving_back;
+mod gone;
 mod leaving;
 mod updating;
 

@@ -1,0 +1,394 @@
+//! Whether a process of this machine still runs: the mark that a process leaves in the store, and what proves its end.
+//!
+//! Each process keeps a file locked for as long as it lives (flock(2)); its mark names the file by a random nonce. The
+//! kernel releases the lock when the process ends, in whatever way, and never before. So a lock that can be taken is
+//! proof of its end, and nothing else is: not a `/proc` that shows no process (`hidepid`, `ProtectProc`, another
+//! process-number namespace), not a file that cannot be opened (another user, no file descriptor left), not a file that
+//! is missing. The nonce tells machines apart that were cloned while they ran and share the id of their boot: on the
+//! clone there is no such file.
+
+use uuid::Uuid;
+
+use crate::clock::Boot;
+
+/// The form of marks that this version writes. Marks of any other form are not understood: nothing follows from them.
+const FORM: &str = "2";
+
+/// What is known about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs, or is stopped.
+    Alive,
+    /// It has ended: there is proof.
+    Gone,
+    /// That cannot be known from here.
+    Unknown,
+}
+
+/// What a process says about itself, so that others of the same machine can tell whether it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark {
+    /// The machine's id; may be empty.
+    machine: String,
+    /// The boot's id.
+    boot: String,
+    /// The namespace of process numbers.
+    pids: String,
+    /// The user who owns the file.
+    user: u32,
+    /// The process number in that namespace.
+    pid: u32,
+    /// When it started, in clock ticks after boot (proc(5), field 22 of `stat`).
+    started: String,
+    /// Names the locked file.
+    nonce: Uuid,
+}
+
+impl Mark {
+    fn text(&self) -> String {
+        let Self { machine, boot, pids, user, pid, started, nonce } = self;
+        format!("{FORM}/{machine}/{boot}/{pids}/{user}/{pid}/{started}/{}", nonce.simple())
+    }
+
+    /// `None`: written by an older or newer version, or by none.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.split('/').collect();
+        let [FORM, machine, boot, pids, user, pid, started, nonce] = fields[..] else { return None };
+        Some(Self {
+            machine: machine.to_owned(),
+            boot: boot.to_owned(),
+            pids: pids.to_owned(),
+            user: user.parse().ok()?,
+            pid: pid.parse().ok()?,
+            started: started.to_owned(),
+            nonce: Uuid::try_parse(nonce).ok()?,
+        })
+    }
+}
+
+/// The file of a mark, as it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockFile {
+    /// Its owner has it locked.
+    Locked,
+    /// Nobody has it locked.
+    Free,
+    /// There is none here.
+    Absent,
+    /// It cannot be opened, is not its user's, or cannot be locked.
+    Unreadable,
+}
+
+/// The process number of a mark, as `/proc` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// The very process: same number, same start, not only its remains.
+    Running,
+    /// Another one, its remains, nothing, or nothing that can be read.
+    Otherwise,
+}
+
+/// The rule. `pids`: our own namespace of process numbers, as far as it is known.
+fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Shown) -> Liveness {
+    if mark.machine != here.machine || mark.boot != here.id {
+        return Liveness::Unknown;
+    }
+    // A file system that forgets locks (a network one, whose server started anew) is caught in a lie.
+    let contradicted = pids == Some(mark.pids.as_str()) && shown == Shown::Running;
+    match file {
+        LockFile::Locked => Liveness::Alive,
+        LockFile::Free if !contradicted => Liveness::Gone,
+        LockFile::Free | LockFile::Absent | LockFile::Unreadable => Liveness::Unknown,
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub use linux::{end_mark, liveness, own_mark};
+
+/// The mark of our own process: empty, because nothing tells here whether a process still runs.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn own_mark() -> String {
+    String::new()
+}
+
+/// Nothing is kept for a mark here.
+#[cfg(not(target_os = "linux"))]
+pub fn end_mark(_mark: &str) {}
+
+/// What is known of the process with this mark: nothing, here.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn liveness(_mark: &str) -> Liveness {
+    Liveness::Unknown
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::{
+        fs::{self, DirBuilder, File, OpenOptions},
+        io,
+        os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+        path::{Path, PathBuf},
+        sync::{Mutex, PoisonError},
+        time::Duration,
+    };
+
+    use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+    use uuid::Uuid;
+
+    use super::{Liveness, LockFile, Mark, Shown, judge};
+    use crate::clock::this_boot;
+
+    /// Where the files are: one folder for each user. Not the folder that `TMPDIR` names, which differs from job to job.
+    const BASE: &str = "/tmp";
+
+    /// From which age on a file of a process that was killed is removed.
+    const STALE: Duration = Duration::from_hours(24);
+
+    /// How many files are looked at for it.
+    const MOST_SWEPT: usize = 64;
+
+    /// What our process keeps for its mark.
+    #[derive(Debug)]
+    struct Own {
+        mark: String,
+        path: PathBuf,
+        /// The lock is this open file.
+        _file: File,
+        users: usize,
+    }
+
+    static OWN: Mutex<Option<Own>> = Mutex::new(None);
+
+    /// The mark of our own process; empty where it cannot be given one. To be ended with [`end_mark`].
+    #[must_use]
+    pub fn own_mark() -> String {
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.is_none() {
+            match make(Path::new(BASE)) {
+                Ok(made) => *own = made,
+                Err(error) => tracing::debug!(%error, "others of this machine will not know at once when we end"),
+            }
+        }
+        own.as_mut().map_or_else(String::new, |own| {
+            own.users += 1;
+            own.mark.clone()
+        })
+    }
+
+    /// Nobody will ask any more for the process that had this mark from [`own_mark`].
+    pub fn end_mark(mark: &str) {
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ours) = own.as_mut().filter(|own| own.mark == mark) else { return };
+        ours.users -= 1;
+        if ours.users == 0 {
+            // What stays is removed as stale one day.
+            let _ = fs::remove_file(&ours.path);
+            *own = None;
+        }
+    }
+
+    /// What is known of the process with this mark.
+    #[must_use]
+    pub fn liveness(mark: &str) -> Liveness {
+        let Some((mark, here)) = Mark::parse(mark).zip(this_boot()) else { return Liveness::Unknown };
+        let file = look(&folder(Path::new(BASE), mark.user), &mark);
+        judge(&mark, &here, pids().as_deref(), file, shown(&mark))
+    }
+
+    fn folder(base: &Path, user: u32) -> PathBuf {
+        base.join(format!("terraform-provider-metal-{user}"))
+    }
+
+    fn file(folder: &Path, nonce: Uuid) -> PathBuf {
+        folder.join(format!("{}.alive", nonce.simple()))
+    }
+
+    fn pids() -> Option<String> {
+        Some(fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
+    }
+
+    /// Makes and locks the file of our own process. `None`: the system does not tell what a mark needs.
+    fn make(base: &Path) -> io::Result<Option<Own>> {
+        let Some(((boot, pids), started)) = this_boot().zip(pids()).zip(started(std::process::id())) else {
+            return Ok(None);
+        };
+        let user = rustix::process::geteuid().as_raw();
+        let folder = folder(base, user);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !belongs_to(&folder, user) {
+            return Err(io::Error::other(format!("{} is not ours alone", folder.display())));
+        }
+        let nonce = Uuid::new_v4();
+        let path = file(&folder, nonce);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        flock(&made, FlockOperation::NonBlockingLockExclusive)?;
+        sweep(&folder, &made);
+        let mark = Mark { machine: boot.machine, boot: boot.id, pids, user, pid: std::process::id(), started, nonce };
+        Ok(Some(Own { mark: mark.text(), path, _file: made, users: 0 }))
+    }
+
+    /// Whether only this user can put files there. A folder that others write to could show any file unlocked.
+    fn belongs_to(folder: &Path, user: u32) -> bool {
+        fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.uid() == user && it.mode() & 0o022 == 0)
+    }
+
+    /// Tries the lock of a mark's file, together with all others who ask.
+    fn look(folder: &Path, mark: &Mark) -> LockFile {
+        // Nothing that somebody puts in its place holds us up or leads elsewhere.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match open(file(folder, mark.nonce), flags, Mode::empty()) {
+            Ok(opened) => File::from(opened),
+            Err(rustix::io::Errno::NOENT) => return LockFile::Absent,
+            Err(_) => return LockFile::Unreadable,
+        };
+        let theirs = opened.metadata().is_ok_and(|it| it.is_file() && it.uid() == mark.user);
+        if !theirs || !belongs_to(folder, mark.user) {
+            return LockFile::Unreadable;
+        }
+        match flock(&opened, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => LockFile::Free,
+            Err(rustix::io::Errno::WOULDBLOCK) => LockFile::Locked,
+            Err(_) => LockFile::Unreadable,
+        }
+    }
+
+    /// Removes what killed processes left long ago. `ours` was made just now.
+    fn sweep(folder: &Path, ours: &File) {
+        let Ok(now) = ours.metadata().and_then(|it| it.modified()) else { return };
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for entry in entries.flatten().take(MOST_SWEPT) {
+            let made = entry.metadata().and_then(|it| it.modified());
+            let stale = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > STALE));
+            let locked = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_err();
+            if stale && File::open(entry.path()).is_ok_and(|file| !locked(&file)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn shown(mark: &Mark) -> Shown {
+        if started(mark.pid).is_some_and(|started| started == mark.started) { Shown::Running } else { Shown::Otherwise }
+    }
+
+    /// When a process started, in clock ticks after boot; `None` when there is only its remains, or nothing to be read.
+    fn started(pid: u32) -> Option<String> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace();
+        let state = fields.next()?;
+        if matches!(state, "Z" | "X") { None } else { fields.nth(18).map(str::to_owned) }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn what_was_killed_long_ago_is_swept_and_what_runs_stays() {
+            let base = tempfile::tempdir().unwrap();
+            let user = rustix::process::geteuid().as_raw();
+            let folder = folder(base.path(), user);
+            let first = make(base.path()).unwrap().unwrap();
+            let old = |path: &Path| {
+                let file = File::options().write(true).open(path).unwrap();
+                let made = file.metadata().unwrap().modified().unwrap();
+                file.set_modified(made - STALE * 2).unwrap();
+            };
+            let (dead, fresh) = (file(&folder, Uuid::new_v4()), file(&folder, Uuid::new_v4()));
+            for path in [&dead, &fresh] {
+                File::create(path).unwrap();
+            }
+            old(&dead);
+            old(&first.path);
+            let second = make(base.path()).unwrap().unwrap();
+            assert!(!dead.exists() && fresh.exists() && first.path.exists() && second.path.exists());
+            let mark = Mark::parse(&first.mark).unwrap();
+            assert_eq!(look(&folder, &mark), LockFile::Locked);
+            drop(first);
+            assert_eq!(look(&folder, &mark), LockFile::Free);
+        }
+
+        #[test]
+        fn a_folder_that_others_may_write_to_proves_nothing() {
+            use std::os::unix::fs::PermissionsExt as _;
+            let base = tempfile::tempdir().unwrap();
+            let own = make(base.path()).unwrap().unwrap();
+            let mark = Mark::parse(&own.mark).unwrap();
+            let folder = folder(base.path(), mark.user);
+            drop(own);
+            assert_eq!(look(&folder, &mark), LockFile::Free);
+            assert_eq!(look(&folder, &Mark { user: mark.user + 1, ..mark.clone() }), LockFile::Unreadable);
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+            assert_eq!(look(&folder, &mark), LockFile::Unreadable);
+            assert!(make(base.path()).is_err(), "nor is a mark put there");
+            fs::remove_dir_all(&folder).unwrap();
+            std::os::unix::fs::symlink("/", &folder).unwrap();
+            assert!(make(base.path()).is_err());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        Mark {
+            machine: "m".into(),
+            boot: "b".into(),
+            pids: "pid:[1]".into(),
+            user: 0,
+            pid: 4711,
+            started: "99".into(),
+            nonce: Uuid::from_u128(7),
+        }
+    }
+
+    #[test]
+    fn a_mark_is_read_back_and_others_are_not_understood() {
+        assert_eq!(Mark::parse(&mark().text()), Some(mark()));
+        let nameless = Mark { machine: String::new(), ..mark() };
+        assert_eq!(Mark::parse(&nameless.text()), Some(nameless));
+        let path = mark().text().replace(&mark().nonce.simple().to_string(), "..");
+        for other in ["", "b/pid:[1]/4711/99", "3/m/b/pid:[1]/0/4711/99/x", &path, &format!("{}/", mark().text())] {
+            assert_eq!(Mark::parse(other), None, "{other}");
+        }
+    }
+
+    /// All cases. Only a lock that can be taken is proof, on the machine and in the boot of the mark, and only when the
+    /// process is not seen running.
+    #[test]
+    fn only_proof_is_proof() {
+        let here = Boot { machine: "m".into(), id: "b".into(), namespace: "time:[1]".into() };
+        let boots = [("m", "b", true), ("", "b", false), ("m", "x", false), ("x", "b", false), ("x", "x", false)];
+        let namespaces = [(Some("pid:[1]"), true), (Some("pid:[2]"), false), (None, false)];
+        let files = [LockFile::Locked, LockFile::Free, LockFile::Absent, LockFile::Unreadable];
+        let mut seen = Vec::new();
+        for (machine, boot, local) in boots {
+            for (pids, same_numbers) in namespaces {
+                for file in files {
+                    for shown in [Shown::Running, Shown::Otherwise] {
+                        let mark = Mark { machine: machine.into(), boot: boot.into(), ..mark() };
+                        let contradicted = same_numbers && shown == Shown::Running;
+                        let expected = match (local, file, contradicted) {
+                            (true, LockFile::Locked, _) => Liveness::Alive,
+                            (true, LockFile::Free, false) => Liveness::Gone,
+                            _ => Liveness::Unknown,
+                        };
+                        let judged = judge(&mark, &here, pids, file, shown);
+                        assert_eq!(judged, expected, "{mark:?} {pids:?} {file:?} {shown:?}");
+                        seen.push(judged);
+                    }
+                }
+            }
+        }
+        let gone = seen.iter().filter(|judged| **judged == Liveness::Gone).count();
+        assert_eq!((seen.len(), gone), (5 * 3 * 4 * 2, 5));
+    }
+}
