@@ -50,6 +50,15 @@ pub enum BackendError {
         /// Status, and the machine's own words.
         answer: String,
     },
+    /// A request that follows another one of the same call was not sent, because the process may not act any more, or
+    /// cannot know whether it may. What the earlier ones did is to be observed.
+    #[error("{request} was not sent: {cause}")]
+    NotSent {
+        /// Method and path.
+        request: String,
+        /// Why.
+        cause: String,
+    },
     /// The machine's certificate was not the expected one, or is signed by nobody we were told to trust.
     #[error("{address}: {cause}")]
     Untrusted {
@@ -136,7 +145,7 @@ impl BackendError {
     /// Whether the change may have been applied: no reply came, or one that does not tell.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. })
+        matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. } | Self::NotSent { .. })
     }
 
     /// How long the machine asked to be left alone, when it did.
@@ -155,7 +164,8 @@ impl BackendError {
             Self::Unreachable { .. }
             | Self::ClusterAway { .. }
             | Self::ReplyLost { .. }
-            | Self::OutcomeUnknown { .. } => true,
+            | Self::OutcomeUnknown { .. }
+            | Self::NotSent { .. } => true,
             Self::Rejected { transient, .. } => *transient,
             _ => false,
         }

@@ -4,6 +4,7 @@
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
 mod error;
+mod guard;
 pub mod metal_operator;
 mod ownership;
 pub mod redfish;
@@ -20,6 +21,7 @@ use crate::maintenance::{
 };
 
 pub use error::BackendError;
+pub use guard::{StillOurs, before_change, guarded};
 pub use ownership::{
     Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
     Toleration,

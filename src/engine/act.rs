@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, Machine},
+    backend::{BackendError, Machine, guarded},
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, Unreadable},
@@ -15,7 +15,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, drive::Drive, native::Asked};
+use super::{Control, EngineError, drive::Drive, native::Asked, ours::Ours};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -148,10 +148,16 @@ impl Drive<'_> {
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
+        let ours = Arc::new(Ours {
+            store: Arc::clone(self.engine.store()),
+            key: self.key.clone(),
+            uid: self.uid.clone(),
+            fence: self.fence,
+        });
         let call = never_beyond(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
-                _ => perform(machine, native, action.clone()).await,
+                _ => guarded(ours, perform(machine, native, action.clone())).await,
             }
         });
         tokio::pin!(call);

@@ -17,6 +17,17 @@ const SWEEP_AFTER: Duration = Duration::from_secs(2);
 const SWEPT_AT_ONCE: u32 = 100;
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
+/// From which part of a lease on it is renewed before a call, in percent: what is then left is enough for the longest
+/// request. The heartbeat comes every third, so this is seldom needed.
+const RENEWS: u32 = 30;
+
+/// Which part of a lease a call may begin in, counted from the last renewal, in percent.
+const BEGINS: u32 = 50;
+
+/// Which part of a lease a call may last into, in percent. The rest is the margin: for a request that is on its way when
+/// the call is cut, and for clocks that do not run equally fast.
+const ENDS: u32 = 80;
+
 /// When a renewal was begun, on our own monotonic clock. `None`: there was none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renewal(Option<Duration>);
@@ -54,7 +65,7 @@ impl LeaseKeeper {
 
     /// Renews now and goes on renewing until [`Self::resign`].
     pub(super) async fn keep(&self) -> Result<(), crate::store::StoreError> {
-        if !self.is_safe() {
+        if !self.is_younger(self.renewal(), RENEWS) {
             renew(&self.store, &self.clock, &self.runner, self.ttl, &self.renewed).await?;
         }
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,8 +93,9 @@ impl LeaseKeeper {
         Ok(())
     }
 
-    fn is_safe(&self) -> bool {
-        self.is_safe_with(self.renewal())
+    /// Whether less than this part of the lease has passed since a renewal, by our own clock.
+    fn is_younger(&self, renewal: Renewal, percent: u32) -> bool {
+        renewal.0.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * percent / 100)
     }
 
     /// The last renewal that is known to have reached the store.
@@ -91,16 +103,16 @@ impl LeaseKeeper {
         Renewal(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether something may be done to a machine now, judged by our own clock: two thirds of the lease at most have
-    /// passed since this renewal, so that nobody else can believe it is over.
+    /// Whether something may be done to a machine now, judged by our own clock: so little of the lease has passed since
+    /// this renewal that nobody else can believe it is over, and that what is left is enough for a call.
     pub(super) fn is_safe_with(&self, renewal: Renewal) -> bool {
-        renewal.0.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * 2 / 3)
+        self.is_younger(renewal, BEGINS)
     }
 
-    /// How long until somebody else may believe that the lease is over, by our own clock and without counting on a later
-    /// renewal than this one.
+    /// How long a call may last from now on, by our own clock and without counting on a later renewal than this one: it
+    /// ends well before somebody else may believe that the lease is over.
     pub(super) fn left_of(&self, renewal: Renewal) -> Duration {
-        renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl).saturating_sub(self.clock.monotonic()))
+        renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl * ENDS / 100).saturating_sub(self.clock.monotonic()))
     }
 
     /// Ends the heartbeat and the lease.
@@ -141,5 +153,43 @@ async fn sweep(store: &dyn Store, clock: &dyn Clock, keep: Duration) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::SimulatedClock, maintenance::ids::RunnerId, store::MemoryStore};
+
+    /// A call begins in the first half of a lease and is cut at four fifths of it, counted from the renewal.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_with_a_margin_before_its_lease() {
+        let clock = Arc::new(SimulatedClock::starting_at("2026-11-22T10:00:00Z".parse().unwrap()));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let runner = Runner {
+            id: RunnerId("r".into()),
+            user: "ada".into(),
+            host: "desk".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        };
+        let tuning = Tuning { lease: Duration::from_secs(30), ..Tuning::default() };
+        let keeper = LeaseKeeper::new(store, clock.clone(), runner, tuning);
+        assert!(
+            !keeper.is_safe_with(keeper.renewal()) && keeper.left_of(keeper.renewal()).is_zero(),
+            "nothing was renewed yet"
+        );
+        keeper.keep().await.unwrap();
+        let renewal = keeper.renewal();
+        for (after, safe, left) in [(0, true, 24), (14, true, 10), (15, false, 9), (24, false, 0), (31, false, 0)] {
+            let passed = Duration::from_secs(after);
+            clock.sleep(passed.saturating_sub(clock.monotonic())).await;
+            assert_eq!(keeper.is_safe_with(renewal), safe, "{after}");
+            assert_eq!(keeper.left_of(renewal), Duration::from_secs(left), "{after}");
+        }
+        assert!(keeper.is_safe_with(keeper.renewal()), "the heartbeat went on meanwhile");
     }
 }

@@ -13,6 +13,7 @@ mod managed;
 mod native;
 mod node;
 mod orphans;
+mod ours;
 mod owners;
 pub mod process;
 mod restored;

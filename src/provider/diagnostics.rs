@@ -122,6 +122,11 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             "Apply again: what the machine shows decides how it goes on.",
             AttributePath::root(),
         ),
+        BackendError::NotSent { .. } => (
+            format!("A change of {server} was broken off"),
+            "Apply again: the server's observed state decides which step follows.",
+            AttributePath::root(),
+        ),
         BackendError::Untrusted { .. } => (format!("The BMC of {server} is not trusted"), "", AttributePath::root()),
         BackendError::Unauthorized { .. } => (
             format!("The BMC of {server} refused the credentials"),

@@ -30,8 +30,8 @@ pub const DEFAULT_OWNER: &str = "default";
 /// For how many days what is over is kept when nothing else was said.
 const HISTORY_DAYS: u32 = 365;
 
-/// The longest request to a BMC: shorter than two thirds of a lease, so that a call that was allowed ends before anybody
-/// can believe that its process is gone.
+/// The longest request to a BMC: half of a lease, which is what is left of it when a call begins in time
+/// (`engine/lease.rs`), so that the call ends before anybody can believe that its process is gone.
 const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 
 /// Something that a user should know although it works.

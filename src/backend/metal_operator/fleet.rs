@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, redfish::Trust},
+    backend::{BackendError, before_change, redfish::Trust},
     clock::Clock,
     kubernetes::{About, Cluster, ClusterError, Mirror},
 };
@@ -264,6 +264,7 @@ impl Fleet {
         }
         let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let change = &Patch::Merge(change);
+        before_change(&format!("patch {} {name}", kind.kind)).await?;
         let patched = cluster.ask("patch", About { kind, namespace, name: Some(name) }, |api| async move {
             api.patch(name, params, change).await
         });
@@ -281,6 +282,7 @@ impl Fleet {
     ) -> Result<DynamicObject, BackendError> {
         let params = &PatchParams::apply(MANAGER).validation_strict();
         let about = About { kind, namespace: Some(namespace), name: Some(name) };
+        before_change(&format!("patch {} {name}", kind.kind)).await?;
         let applied =
             self.cluster.ask("patch", about, |api| async move { api.patch(name, params, &Patch::Apply(wanted)).await });
         applied.await.map_err(error)
@@ -297,6 +299,7 @@ impl Fleet {
         let resource_version = read.metadata.resource_version.clone().filter(|_| unchanged);
         let only = Preconditions { uid: read.metadata.uid.clone(), resource_version };
         let params = &DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        before_change(&format!("delete {} {name}", kind.kind)).await?;
         let deleted = self.cluster.ask("delete", About { kind, namespace, name: Some(name) }, |api| async move {
             api.delete(name, params).await.map(drop)
         });

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore};
 use url::Url;
 
 use crate::{
-    backend::BackendError,
+    backend::{BackendError, before_change},
     clock::{Clock, no_answer_within, within},
     maintenance::machine::shown_url,
 };
@@ -243,6 +243,8 @@ impl Bmc {
         body: &Value,
         etag: Option<&str>,
     ) -> Result<Answer, BackendError> {
+        // The right to act is asked for again where this is not the first change of a call.
+        before_change(&format!("{method} {path}")).await?;
         let mut result = self.request(&method, path, Some(body), etag).await;
         let watched = match &result {
             Ok(begun) => self.watch(&format!("{method} {path}"), begun).await,

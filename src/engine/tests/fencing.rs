@@ -149,3 +149,32 @@ async fn the_wait_for_a_predecessor_survives_the_process_that_waits() {
     // Alice renewed a second before.
     assert!(taken.elapsed() + Duration::from_secs(1) >= Tuning::default().lease, "{:?}", taken.elapsed());
 }
+
+/// One call may be several requests. Whoever was fenced between them sends no more.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_several_requests_ends_where_its_process_was_replaced() {
+    for replaced in [false, true] {
+        let world = World::new();
+        world.machine.with(|inside| inside.refuses_first_form = Some(Duration::from_secs(5)));
+        let alice = world.process("alice");
+        let preparing = tokio::spawn(async move { alice.hold(&wish("rescue", boots_rescue()), &control()).await });
+        while world.machine.with(|inside| inside.forms) == 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        if !replaced {
+            assert_eq!(preparing.await.unwrap().unwrap().finish, Finish::Reached);
+            assert_eq!(world.machine.with(|inside| inside.forms), 2);
+            continue;
+        }
+        let carol = world.process("carol");
+        let id = MaintenanceId::new("ops", "rescue").unwrap();
+        let seen = carol.active(&id).await.unwrap().generation;
+        // Takes it, and is stopped before it does anything.
+        let stopped = control();
+        stopped.stop.cancel();
+        carol.force_release(&id, seen, "node needed", &stopped).await.unwrap();
+        let said = preparing.await.unwrap();
+        assert!(said.is_err() || said.is_ok_and(|driven| driven.finish == Finish::Lost));
+        assert_eq!(world.machine.with(|inside| inside.forms), 1, "the second form was sent by a fenced process");
+    }
+}

@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    backend::{Backend, BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, PowerControl},
+    backend::{
+        Backend, BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, PowerControl, before_change,
+    },
     clock::SimulatedClock,
     maintenance::{
         decide::Finish,
@@ -63,6 +65,10 @@ struct Inside {
     busy_resets: usize,
     /// Accepts a power change and does nothing.
     ignores_power: bool,
+    /// Refuses the first form of a boot override after this time, so that the caller sends a second one.
+    refuses_first_form: Option<Duration>,
+    /// How many forms arrived.
+    forms: usize,
 }
 
 /// A machine that behaves: power takes time, `Once` is used up by a boot.
@@ -185,6 +191,13 @@ impl PowerControl for FakeMachine {
 #[async_trait]
 impl BootControl for FakeMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, _clear: bool) -> Result<(), BackendError> {
+        if let Some(pause) = self.with(|inside| inside.refuses_first_form) {
+            before_change("first form").await?;
+            self.with(|inside| inside.forms += 1);
+            tokio::time::sleep(pause).await;
+            before_change("second form").await?;
+            self.with(|inside| inside.forms += 1);
+        }
         self.call(true, |inside| {
             if let Some(message) = inside.refuse_boot.clone() {
                 return Err(BackendError::Rejected {

@@ -1,0 +1,32 @@
+//! The right to act, as a backend asks for it in the middle of a call.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    backend::StillOurs,
+    maintenance::ids::{Fence, LockKey, Uid},
+    store::Store,
+};
+
+/// The right of one process to act on one record.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) key: LockKey,
+    pub(super) uid: Uid,
+    pub(super) fence: Fence,
+}
+
+#[async_trait]
+impl StillOurs for Ours {
+    async fn check(&self) -> Result<(), String> {
+        let view = self.store.view(&self.key).await.map_err(|error| error.to_string())?;
+        if view.lock.may_act(&self.uid, self.fence, &view.leases, view.now) {
+            Ok(())
+        } else {
+            Err("this process lost the right to act on the server".to_owned())
+        }
+    }
+}
