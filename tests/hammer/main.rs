@@ -24,6 +24,7 @@ mod supervisor;
 #[path = "../support/mod.rs"]
 mod support;
 mod tally;
+mod wall;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};

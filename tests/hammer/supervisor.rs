@@ -28,6 +28,7 @@ use crate::{
     process::{Event, Process},
     sizes::Sizes,
     tally::{Tally, hand_overs, shortened},
+    wall::Hand,
     worker::{self, From, Order},
 };
 
@@ -64,6 +65,7 @@ pub struct Supervisor {
     pub store: Arc<dyn Store>,
     pub gremlins: Vec<Box<dyn Gremlin>>,
     _arena: Arena,
+    _wall: tempfile::TempDir,
     pub events: UnboundedSender<Event>,
     started: u64,
     pub tally: Tally,
@@ -141,10 +143,14 @@ impl Supervisor {
     async fn new(sizes: &Sizes, simulator: &Simulator, mut arena: Arena, events: UnboundedSender<Event>) -> Self {
         let servers = simulator.systems();
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
+        // The supervisor looks from the same machine, at a clock that is right: it judges nothing by it.
         let clock = Arc::new(SystemClock::default());
         let (store, _) = open_store(Some(&arena.direct), &Environment::default(), clock).await.unwrap();
         let mut gremlins = std::mem::take(&mut arena.gremlins);
         gremlins.push(Box::new(LostReplies(simulator.clone())));
+        let wall = tempfile::tempdir().unwrap();
+        let file = wall.path().join("wrong-by");
+        gremlins.push(Box::new(Hand::on(file.clone(), sizes.lease)));
         Self {
             simulator: simulator.clone(),
             chance: Rng::new(sizes.seed),
@@ -156,12 +162,14 @@ impl Supervisor {
                 (worker::SERVERS, addresses.join(" ")),
                 (worker::PASSWORD, simulator.credentials().password.expose_secret().to_owned()),
                 (worker::LEASE, sizes.lease.as_millis().to_string()),
+                (worker::WALL, file.display().to_string()),
             ],
             servers,
             holds: BTreeMap::new(),
             store,
             gremlins,
             _arena: arena,
+            _wall: wall,
             events,
             started: 0,
             tally: Tally::default(),

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
 use secrecy::SecretString;
 use terraform_provider_metal::{
     backend::redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust},
-    clock::{Clock, SystemClock},
+    clock::Clock,
     engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
     maintenance::{
         decide::Finish,
@@ -26,6 +26,8 @@ use terraform_provider_metal::{
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio_util::sync::CancellationToken;
 
+use crate::wall::Wall;
+
 pub const URL: &str = "HAMMER_WORKER_URL";
 pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
 pub const PASSWORD: &str = "HAMMER_WORKER_PASSWORD";
@@ -33,6 +35,9 @@ pub const LEASE: &str = "HAMMER_WORKER_LEASE_MS";
 
 /// The scope of all names of a run: a store may have seen other runs.
 pub const RUN: &str = "HAMMER_WORKER_RUN";
+
+/// The file that says how wrong the clock on the wall is.
+pub const WALL: &str = "HAMMER_WORKER_WALL";
 
 /// From which point on a hold is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +154,7 @@ pub async fn work() {
             .collect(),
         password: env::var(PASSWORD).unwrap(),
         lease: Duration::from_millis(env::var(LEASE).unwrap().parse().unwrap()),
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(Wall::at(env::var(WALL).unwrap().as_ref())),
         probe: Arc::new(HttpProbe::new(&ProbeSettings::default()).unwrap()),
         told: BufReader::new(tokio::io::stdin()).lines(),
     };
