@@ -53,7 +53,7 @@ fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map
     }
     if next == *sent {
         // Supermicro X11 and X12 refuse both extras, and do not always say which.
-        next = Map::from_iter([("Image".to_owned(), json!(image))]);
+        next = std::iter::once(("Image".to_owned(), json!(image))).collect();
     }
     (next != *sent).then_some(next)
 }
