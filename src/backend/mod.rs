@@ -146,6 +146,14 @@ pub trait NativeMaintenance: Send + Sync {
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);
 
+    /// Whether an operation in its own turn would last.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where the system would undo it at once.
+    async fn would_last(&self, _reset: ResetType) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// What a reviewer of a plan should know, a sentence each.
     async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError>;
 }

@@ -52,7 +52,10 @@ pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool)
         }
     }
     if text.is_empty() {
-        text.push_str("Nobody has claimed a server.\n");
+        text = format!(
+            "No claims in {}. ServerClaims of a cluster are listed with --metal-operator.\n",
+            engine.store().address()
+        );
     }
     Ok(text)
 }
@@ -92,7 +95,7 @@ async fn in_cluster(
         return Ok(pretty(&json!(all)));
     }
     if text.is_empty() {
-        text.push_str("Nobody has claimed a server.\n");
+        text = format!("No ServerClaims in {}.\n", there.address());
     }
     Ok(text)
 }

@@ -301,6 +301,9 @@ async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String,
         ("requested", shown_time(record.requested_at)),
         ("generation", record.generation.to_string()),
     ];
+    if let Some(line) = line.as_ref().filter(|_| held.active) {
+        rows.push(("process", table::process(line)));
+    }
     if let Some(waiting) = line.as_ref().and_then(|line| line.waiting_for.clone()) {
         rows.push(("because", waiting));
     }

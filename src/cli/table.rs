@@ -24,8 +24,8 @@ pub(super) fn queue(lines: &[Line], now: Timestamp) -> String {
                 None => format!(", overdue since {}", shown_time(at)),
             });
         }
-        if let Some(until) = line.place_kept_until {
-            by.push_str(&format!(" (away, place kept until {})", shown_time(until)));
+        if line.position > 0 && !line.attended {
+            by.push_str(&format!(" ({})", process(line)));
         }
         if line.position == 0 {
             by.push_str(&format!(", generation {}", line.generation));
@@ -58,6 +58,16 @@ pub(super) fn queue(lines: &[Line], now: Timestamp) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The process of a record: whether one is attached, and what becomes of a queue position without one.
+pub(super) fn process(line: &Line) -> String {
+    match (line.attended, line.position, line.place_kept_until) {
+        (true, _, _) => "attached".to_owned(),
+        (false, 0, _) => "none".to_owned(),
+        (false, _, Some(until)) => format!("no process, queue position reserved until {}", shown_time(until)),
+        (false, _, None) => "no process, queue position reserved".to_owned(),
+    }
 }
 
 /// Names and values below each other.

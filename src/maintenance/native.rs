@@ -309,6 +309,12 @@ pub fn boots(record: &Maintenance) -> bool {
     record.spec.boot.is_some() && record.native.as_ref().is_some_and(|native| native.system.boots)
 }
 
+/// Whether the server's own system keeps the power that a record asks for.
+#[must_use]
+pub(super) fn keeps_power(record: &Maintenance) -> bool {
+    record.native.as_ref().is_some_and(|native| native.system.boots && native.system.enters)
+}
+
 /// Whether the server may be put back as it was: not when it is not ours any more, nor when it never was.
 #[must_use]
 pub fn may_restore(record: &Maintenance) -> bool {

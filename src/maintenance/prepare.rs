@@ -12,7 +12,7 @@ use super::{
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
-use crate::maintenance::machine::PowerTarget;
+use crate::maintenance::machine::{PowerTarget, ResetType};
 
 /// What a look at the outside brought. `None` is "not looked yet".
 #[derive(Clone, Debug, Default)]
@@ -126,6 +126,15 @@ pub fn judge(
             let Some(target) = record.spec.server_power else {
                 return Verdict::Done;
             };
+            // The external system keeps the power that it is told, also one that is there already.
+            let told = match target {
+                PowerTarget::On => Action::Reset(ResetType::On),
+                PowerTarget::Off => Action::Reset(ResetType::GracefulShutdown),
+            };
+            let kept = attempts.iter().any(|attempt| attempt.action == told && attempt.reply == Reply::Accepted);
+            if native::keeps_power(record) && machine.power.settled() == Some(target) && !kept {
+                return pursue(told, attempts, limits.settle, limits, now);
+            }
             let edge = progress.steps.contains(&Step::SwitchOff);
             bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now)
         }

@@ -299,6 +299,7 @@ pub(super) async fn refresh(
             if let Some(wanted) = wanted
                 && let Some(settled) = view.power.settled().filter(|settled| *settled != wanted)
                 && !ends_by_power
+                && seen.taken_away.is_none()
             {
                 model.power_state = Value::Value(settled.to_string());
                 warn(

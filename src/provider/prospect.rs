@@ -106,6 +106,10 @@ impl Prospect {
     }
 
     fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
+        // There the ServerClaim is the claim, and the outlook tells of it.
+        if engine.ownership().is_some() {
+            return;
+        }
         let claim = view.lock.ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
         if spec.policy == Policy::Enforced {

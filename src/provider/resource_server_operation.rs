@@ -52,6 +52,10 @@ impl ServerOperation {
             let (id, hold) = (model.name_id(), model.hold(diags));
             let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
             self.cell.unless_stopped(asked).await;
+            let own_turn = model.maintenance_id.is_null();
+            if own_turn && self.cell.unless_stopped(review::lasts(diags, &engine, &spec)).await == Some(false) {
+                return;
+            }
             let reviewed =
                 review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
             self.cell.unless_stopped(reviewed).await;

@@ -75,6 +75,21 @@ pub(super) async fn operation(
     }
 }
 
+/// Whether an operation in its own turn lasts: an error where the server's own system would undo it at once.
+pub(super) async fn lasts(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) -> bool {
+    let Some(operation) = &spec.operation else { return true };
+    let Ok(machine) = engine.machine(&spec.server) else { return true };
+    let Some(native) = machine.native() else { return true };
+    match native.would_last(operation.reset).await {
+        Err(error @ BackendError::Unsupported { .. }) => {
+            let at = AttributePath::new("operation");
+            bad(diags, at, &format!("{} cannot do what is asked", spec.server), format!("{error}."));
+            false
+        }
+        Ok(()) | Err(_) => true,
+    }
+}
+
 /// The incarnation of the hold that is named, if one is. The error was reported.
 pub(super) async fn hold(
     diags: &mut Diagnostics,

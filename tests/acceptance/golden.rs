@@ -40,7 +40,7 @@ macro_rules! golden {
 
 /// The provider's diagnostics of a command that prints JSON lines, each once: an apply plans too. In an order of their own,
 /// because resources are planned side by side.
-fn diagnostics(output: &str) -> String {
+pub fn diagnostics(output: &str) -> String {
     let mut found = std::collections::BTreeSet::new();
     for line in output.lines() {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };

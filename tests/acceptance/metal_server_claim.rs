@@ -39,7 +39,7 @@ for_each_host! {
         workspace.run(&["taint", ADDRESS]).await.succeeded();
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
-        workspace.metal(&["claims"]).await.succeeded().says("Nobody has claimed a server.");
+        workspace.metal(&["claims"]).await.succeeded().says("No claims in sqlite://");
         // The other workspace's is gone with it.
         assert_eq!(other.plan().await.change(ADDRESS)["actions"], json!(["create"]));
         assert!(fleet.changes("node1").is_empty(), "a claim touches no server");

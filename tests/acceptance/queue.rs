@@ -77,7 +77,7 @@ for_each_host! {
         let run = second.apply().await.failed();
         run.says("node1 was not available in time").says("1 ahead: tests/first").says("is kept for 15m");
         assert!(second.resource("metal_server_maintenance.held").await.is_none());
-        first.metal(&["queue"]).await.succeeded().says("place kept until");
+        first.metal(&["queue"]).await.succeeded().says("no process, queue position reserved until");
         first.destroy().await.succeeded();
         second.apply().await.succeeded();
         second.destroy().await.succeeded();

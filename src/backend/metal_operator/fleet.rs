@@ -59,6 +59,7 @@ pub(super) struct Fleet {
     maintenances: OnceCell<Mirror>,
     found: OnceCell<Found>,
     uid: OnceCell<Option<String>>,
+    namespace_exists: OnceCell<Option<bool>>,
 }
 
 impl fmt::Debug for Fleet {
@@ -81,6 +82,7 @@ impl Fleet {
             maintenances: OnceCell::new(),
             found: OnceCell::new(),
             uid: OnceCell::new(),
+            namespace_exists: OnceCell::new(),
             nodes: nodes.unwrap_or_else(|| cluster.clone()),
             cluster,
             namespace,
@@ -117,6 +119,18 @@ impl Fleet {
             }
         };
         self.uid.get_or_try_init(ask).await.cloned()
+    }
+
+    /// Whether the namespace of our own objects exists; `None` where a role does not let that be read. For a plan.
+    pub(super) async fn namespace_exists(&self) -> Result<Option<bool>, BackendError> {
+        let ask = || async {
+            match self.now(&resource("", "Namespace"), None, &self.namespace).await {
+                Ok(namespace) => Ok(Some(namespace.is_some())),
+                Err(BackendError::Denied { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.namespace_exists.get_or_try_init(ask).await.copied()
     }
 
     /// All `ServerMaintenance` of the group that is used; `None` where there is none.

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 
 use crate::{
     backend::{BackendError, Machine, NativeMaintenance, NativeRequest},
-    maintenance::native::{Asks, NativeView, NativeWish, Order, Standing, System},
+    maintenance::{
+        machine::ResetType,
+        native::{Asks, NativeView, NativeWish, Order, Standing, System},
+    },
 };
 
 use super::{
@@ -14,7 +17,7 @@ use super::{
     discovery::Way,
     machine::OperatorMachine,
     objects::{OPERATION, OUR_ID, annotation, reference, text, whose},
-    orphans,
+    operation, orphans,
     park::Parking,
 };
 
@@ -127,12 +130,26 @@ impl NativeMaintenance for OperatorMachine {
         }
     }
 
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        match reset {
+            ResetType::On | ResetType::ForceOff => operation::would_last(&self.fleet, &self.name, reset).await,
+            _ => Ok(()),
+        }
+    }
+
     async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError> {
         let found = self.fleet.found().await?;
         let mut lines = vec![format!("Cluster: {}.", found.name())];
         lines.extend(found.warning.map(str::to_owned));
         if found.way == Way::Park {
             lines.push("Parking shuts the server down first, whatever server_power says.".to_owned());
+        }
+        if found.way != Way::Park && wish.enters && self.fleet.namespace_exists().await? == Some(false) {
+            lines.push(format!(
+                "Namespace {:?} does not exist in {}: create it before this is applied, or set metal_operator.namespace.",
+                self.fleet.namespace,
+                self.fleet.cluster.address()
+            ));
         }
         let server = self.server(false).await?;
         let state = text(&server, "/status/state").unwrap_or("unknown");

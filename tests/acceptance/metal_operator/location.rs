@@ -11,9 +11,10 @@ use super::{
     strangers::{holder, ours, withdraw},
 };
 use crate::{
+    golden::diagnostics,
     servers::ironcore::{
         Options,
-        api::{Key, Kind, Object, text},
+        api::{Key, Kind, Object, text, text as text_of},
         family::Family,
         world::World,
     },
@@ -282,4 +283,74 @@ async fn tidy_says_which_lease_it_waits_for() {
     })
     .await;
     metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
+}
+
+/// Compares a text with its golden file, without what differs from run to run.
+fn golden(name: &str, text: &str) {
+    insta::with_settings!({
+        omit_expression => true,
+        prepend_module_to_snapshot => false,
+        snapshot_path => "../snapshots",
+        filters => vec![
+            (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "<time>"),
+            (r"\S+ on \S+ \(process \d+\)", "<user> on <host> (process <pid>)"),
+            (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
+            (r"node1-[0-9a-f]{12}", "node1-<digest>"),
+            (r"127\.0\.0\.1:\d+", "<address>"),
+        ],
+    }, { insta::assert_snapshot!(name, text) });
+}
+
+/// What a command says to a person.
+fn said(run: &Run) -> String {
+    let lines = run.stdout.lines().chain(run.stderr.lines().filter(|line| line.starts_with("Error")));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_of_places_is_as_in_the_golden_file() {
+    let (world, other) = (claimed(Family::V0_7).await, claimed(Family::V0_7).await);
+    let mut workspace = Workspace::new(Host::OpenTofu);
+    let body = maintenance("Enforced", "server_power = \"Off\"");
+    configure(&world, &workspace, &body);
+    workspace.apply().await.succeeded();
+    configure(&other, &workspace, &body);
+    let mut text = String::new();
+    let mut note = |title: &str, said: String| text.push_str(&format!("# {title}\n{said}\n"));
+    let plan = workspace.run(&["plan", "-input=false", "-json"]).await.succeeded();
+    note("A plan for another cluster", diagnostics(&plan.stdout));
+    let destroy =
+        workspace.run(&["destroy", "-auto-approve", "-input=false", "-json", "-refresh=false"]).await.failed();
+    note("A destroy in another cluster", diagnostics(&destroy.stdout));
+    let complete = ["complete", "ops/bios"];
+    note("complete in another cluster", said(&metal(&mut workspace, &other, None, &complete).await.failed()));
+    note("complete without a cluster", said(&workspace.metal(&complete).await.failed()));
+    withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
+    world.until_state("node1", "Reserved").await;
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
+    let on = |server: &Object| text_of(server, "/status/powerState") == "On";
+    world.until(Kind::Server, &Key::cluster("node1"), "seen to be On", on).await;
+    note(
+        "complete after the request was deleted",
+        said(&metal(&mut workspace, &world, None, &complete).await.failed()),
+    );
+    note("tidy with nothing to do", said(&metal(&mut workspace, &world, None, &["tidy"]).await.succeeded()));
+    golden("places", &text);
+}
+
+/// A server that is off already is held off, and a wrong namespace is found by the plan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_that_is_there_already_is_kept_and_a_missing_namespace_is_planned() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure_in(&world, &workspace, "nowhere", &maintenance("OwnerApproval", "server_power = \"Off\""));
+    let plan = workspace.try_plan().await.succeeded();
+    plan.says("Namespace \"nowhere\" does not exist").is_silent_about("Nobody has claimed it");
+    configure_in(&world, &workspace, "default", &maintenance("OwnerApproval", "server_power = \"Off\""));
+    workspace.try_plan().await.succeeded().is_silent_about("does not exist");
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+    workspace.apply().await.succeeded();
+    let request = ours(&world, "node1").await.unwrap();
+    assert_eq!(text(&request, "/spec/serverPower"), "Off");
+    workspace.destroy().await.succeeded();
 }

@@ -60,7 +60,9 @@ for_each_host! {
             assert_eq!(resets(&world, before).len(), 1);
             // What the operator would undo at once is not asked of it.
             configure(&world, &workspace, &operation("ForceOff", ""));
-            workspace.apply().await.failed().says("switch Server node1 back at once").says("owners/claim1 wants its power On");
+            let refused = workspace.try_plan().await.failed();
+            refused.says("switch Server node1 back at once").says("owners/claim1 wants its power On");
+            workspace.apply().await.failed();
             configure(&world, &workspace, &operation("Nmi", "proof = \"accepted\""));
             if family == Family::V0_7 {
                 workspace.try_plan().await.failed().says("does not accept Nmi");
