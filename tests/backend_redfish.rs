@@ -11,7 +11,7 @@ use bmc_simulator::{
 use secrecy::{ExposeSecret as _, SecretString};
 use terraform_provider_metal::{
     backend::{
-        Backend, BackendError, IdentityKind, Machine,
+        Backend, BackendError, Machine,
         redfish::{
             Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
         },
@@ -204,16 +204,12 @@ async fn refused_parameters_of_an_insert_are_left_out() {
 }
 
 #[tokio::test]
-async fn the_lock_key_is_the_hardwares_own() {
-    for (uuid, kind, starts) in [
-        (None, IdentityKind::SystemUuid, ""),
-        (Some(SystemUuid::Nil), IdentityKind::SerialNumber, "serial:"),
-        (Some(SystemUuid::Missing), IdentityKind::SerialNumber, "serial:"),
-        (
-            Some(SystemUuid::Placeholder("03000200-0400-0500-0006-000700080009".into())),
-            IdentityKind::SerialNumber,
-            "serial:",
-        ),
+async fn a_server_says_what_it_is_in_its_own_words() {
+    for (uuid, shown) in [
+        (None, true),
+        (Some(SystemUuid::Nil), true),
+        (Some(SystemUuid::Missing), false),
+        (Some(SystemUuid::Null), false),
     ] {
         let mut config = SimulatorConfig::with_systems(1);
         if uuid.is_some() {
@@ -221,9 +217,25 @@ async fn the_lock_key_is_the_hardwares_own() {
         }
         let bench = Bench::with(config, |_| {}).await;
         let identity = bench.machine.identify().await.unwrap();
-        assert_eq!(identity.kind, kind, "{uuid:?}: {}", identity.lock_key);
-        assert!(identity.lock_key.starts_with(starts), "{}", identity.lock_key);
-        assert_eq!(identity.lock_key, identity.lock_key.to_lowercase());
+        assert_eq!(identity.uuid.is_some(), shown, "{identity:?}");
+        assert!(identity.manufacturer.is_some() && identity.serial_number.is_some(), "{identity:?}");
+        assert!(identity.authority.starts_with("127.0.0.1:"), "{identity:?}");
+        assert_eq!((identity.path.as_str(), identity.has_siblings), ("/redfish/v1/Systems/1", false));
+    }
+}
+
+#[tokio::test]
+async fn systems_behind_one_bmc_are_siblings() {
+    for (systems, siblings) in [(1, false), (2, true)] {
+        let config = SimulatorConfig::with_systems(systems).behind_one_bmc();
+        let bench = Bench::with(config, |settings| {
+            for (name, server) in &mut settings.servers {
+                server.system_id = Some(name.clone());
+            }
+        })
+        .await;
+        let identity = bench.machine.identify().await.unwrap();
+        assert_eq!(identity.has_siblings, siblings, "{identity:?}");
     }
 }
 

@@ -27,26 +27,23 @@ pub use ownership::{
     Toleration,
 };
 
-/// Which physical machine a server is, whatever name or address it goes by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The lock key: see [`Identity::kind`] for where it came from.
-    pub lock_key: String,
-    /// How sure the key is.
-    pub kind: IdentityKind,
-}
-
-/// Where a lock key came from, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdentityKind {
-    /// The system UUID, in lower case.
-    SystemUuid,
-    /// Manufacturer and serial number, because the UUID is missing, nil or a placeholder.
-    SerialNumber,
-    /// Host and system path, because nothing better is known. Two names of one machine would not meet: worth a warning.
-    Address,
-    /// Given in configuration.
-    Configured,
+    /// The lock key of the configuration.
+    pub lock_key: Option<String>,
+    /// The system UUID.
+    pub uuid: Option<String>,
+    /// The manufacturer.
+    pub manufacturer: Option<String>,
+    /// The serial number.
+    pub serial_number: Option<String>,
+    /// Whether more systems are behind the same BMC, which may report one serial number for all.
+    pub has_siblings: bool,
+    /// Host and port of the BMC or API server.
+    pub authority: String,
+    /// The path of the system there.
+    pub path: String,
 }
 
 /// A way to reach servers.

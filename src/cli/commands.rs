@@ -10,7 +10,7 @@ use crate::{
     engine::{Control, Driven, Engine, EngineError, Remaining, TakenBack, Tidied},
     maintenance::{
         decide::Finish,
-        ids::{LockKey, MaintenanceId},
+        ids::MaintenanceId,
         location::BackendKind,
         lock::{AuditEvent, Refusal},
         queue::shown_time,
@@ -22,7 +22,7 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, ServerCommand, approvals, restrictions, stores, table};
+use super::{Cli, Command, Common, approvals, restrictions, servers, stores, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -161,10 +161,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             )),
         },
         Command::Store { command } => stores::run(engine, command, json).await,
-        Command::Server { command: ServerCommand::Rebind { name, key } } => {
-            engine.store().bind(&name, &LockKey(key.clone()), true).await?;
-            Ok(if json { pretty(&json!({ "name": name, "key": key })) } else { format!("{name} is {key} now\n") })
-        }
+        Command::Server { command } => servers::run(engine, command, json).await,
     }
 }
 
@@ -338,7 +335,7 @@ fn state(record: &Maintenance) -> String {
     }
 }
 
-fn history(event: &AuditEvent) -> String {
+pub(super) fn history(event: &AuditEvent) -> String {
     let detail = if event.detail.is_empty() { String::new() } else { format!(": {}", event.detail) };
     format!("  {}  {:<10} {} (generation {}){detail}\n", shown_time(event.at), event.what, event.by, event.generation)
 }

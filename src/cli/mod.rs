@@ -4,6 +4,7 @@ mod approvals;
 mod cluster_approvals;
 mod commands;
 mod restrictions;
+mod servers;
 mod stores;
 mod table;
 
@@ -196,12 +197,25 @@ enum StoreCommand {
 
 #[derive(Debug, Subcommand)]
 enum ServerCommand {
-    /// Say that a server's name stands for another machine now, for example after a mainboard was changed
+    /// Move identifiers of a server to another lock, for example after its mainboard was replaced; refused while either
+    /// lock is in use
     Rebind {
-        /// OWNER/SERVER
-        name: String,
-        /// The hardware identity it has now
+        /// OWNER/SERVER, uuid:UUID, serial:MANUFACTURER/NUMBER or address:HOST/PATH, as an error names it
+        #[arg(required = true)]
+        identifiers: Vec<String>,
+        /// The lock that gets them
+        #[arg(long, required_unless_present = "shared")]
+        key: Option<String>,
+        /// They identify no server, because several servers report them
+        #[arg(long, conflicts_with = "key")]
+        shared: bool,
+        /// Why; kept in the audit log of both locks
         #[arg(long)]
+        reason: String,
+    },
+    /// Show what happened to a lock itself: identifiers that came or went
+    History {
+        /// The lock key
         key: String,
     },
 }

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     maintenance::{
+        aliases::Alias,
         approval::{Approval, Claim, Scope},
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
@@ -41,11 +42,13 @@ pub struct ApprovalWish {
 impl Engine {
     /// Claims a server for the provider's owner. Returns where it is kept, and the claim.
     pub async fn claim(&self, wish: &ClaimWish) -> Result<(LockKey, Claim), EngineError> {
-        let key = self.lock_key(&wish.server).await?;
+        let server = self.identify(&wish.server).await?;
+        let key = server.key.clone();
         let fresh = Uid(Uuid::now_v7().to_string());
         let mut made = None;
         self.store()
             .transact(&key, &mut |lock, _, now| {
+                lock.keeps(&server.claims)?;
                 lock.claim(
                     Claim {
                         uid: fresh.clone(),
@@ -63,6 +66,11 @@ impl Engine {
             })
             .await?;
         let claim = made.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))?;
+        if !self.claim_fresh(&server).await? {
+            self.unclaim(&key, &claim.uid).await?;
+            let alias = server.fresh.into_iter().next().unwrap_or_else(|| Alias::name(&self.bound_name(&wish.server)));
+            return Err(Refusal::AliasMoved { alias }.into());
+        }
         Ok((key, claim))
     }
 

@@ -9,8 +9,9 @@ use crate::{
         change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
         ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
+        identity::Identified,
         location::Location,
-        lock::{AskingState, Request},
+        lock::{AskingState, Refusal, Request},
         native::System,
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase},
@@ -19,6 +20,9 @@ use crate::{
 };
 
 use super::{Control, Driven, Engine, EngineError, TakenBack, drive::Drive};
+
+/// How often identifiers are read again that another process claims or moves at the same time.
+const RACES: usize = 8;
 
 /// A server that somebody wants.
 #[derive(Clone, Debug)]
@@ -37,10 +41,12 @@ impl Engine {
     /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
     pub async fn hold(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
         let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
-        let key = tokio::select! {
-            key = self.lock_key(&wish.spec.server) => key?,
+        let mut server = tokio::select! {
+            server = self.identify(&wish.spec.server) => server?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
+        let mut key = server.key.clone();
+        let mut races = 0;
         let system = tokio::select! {
             system = self.system(&wish.spec) => system?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
@@ -52,7 +58,28 @@ impl Engine {
         self.lease.keep().await?;
         self.settle_dead(&key, &wish.id, control).await?;
         loop {
-            let (uid, attached) = self.enqueue(&key, wish, &location, system.as_ref()).await?;
+            let (uid, attached) = match self.enqueue(&server, wish, &location, system.as_ref()).await {
+                // An identifier was moved since it was read.
+                Err(EngineError::Refused(Refusal::AliasMoved { .. })) if races < RACES => {
+                    races += 1;
+                    server = self.identify(&wish.spec.server).await?;
+                    key.clone_from(&server.key);
+                    continue;
+                }
+                enqueued => enqueued?,
+            };
+            if !self.claim_fresh(&server).await? {
+                // It has touched nothing: it was not driven.
+                self.leave_queue(&key, &uid, attached).await?;
+                races += 1;
+                if races > RACES {
+                    let alias = server.fresh.swap_remove(0);
+                    return Err(Refusal::AliasMoved { alias }.into());
+                }
+                server = self.identify(&wish.spec.server).await?;
+                key.clone_from(&server.key);
+                continue;
+            }
             let Some(fence) = attached else {
                 return self.unattended(&key, &uid).await;
             };
@@ -77,7 +104,7 @@ impl Engine {
     /// record that nobody drives is never seen by others.
     async fn enqueue(
         &self,
-        key: &LockKey,
+        server: &Identified,
         wish: &Wish,
         location: &Location,
         system: Option<&System>,
@@ -93,7 +120,8 @@ impl Engine {
             keeps_place: wish.wait_for == WaitFor::Enqueued,
             asking: wish.asking.clone(),
         };
-        match self.apply(key, &LockChange::Enqueue { request: &request, token: token() }).await? {
+        let change = LockChange::Enqueue { request: &request, claims: &server.claims, token: token() };
+        match self.apply(&server.key, &change).await? {
             Applied::Enqueued { uid, adopted, fence } => {
                 if adopted {
                     tracing::info!(id = %wish.id, "found the record of an earlier run and goes on with it");
@@ -102,6 +130,23 @@ impl Engine {
             }
             _ => Err(no_answer()),
         }
+    }
+
+    /// Takes a pending record out of the queue whose server turned out to belong to another lock. One that is not
+    /// pending stays: it was there before.
+    async fn leave_queue(&self, key: &LockKey, uid: &Uid, attached: Option<Fence>) -> Result<(), EngineError> {
+        let fence = match attached {
+            Some(fence) => fence,
+            None => {
+                let runner = self.runner();
+                match self.apply(key, &LockChange::Attach { uid, runner, token: token() }).await? {
+                    Applied::Attached { fence, .. } => fence,
+                    _ => return Err(no_answer()),
+                }
+            }
+        };
+        self.apply(key, &LockChange::Driven { uid, fence, change: &Change::Withdraw }).await?;
+        Ok(())
     }
 
     /// What a record is that nobody drives.

@@ -2,7 +2,7 @@
 
 use crate::{
     backend::BackendError,
-    maintenance::{ids::MaintenanceId, lock::Refusal, state::Maintenance},
+    maintenance::{identity::IdentityError, ids::MaintenanceId, lock::Refusal, state::Maintenance},
     store::StoreError,
 };
 
@@ -18,6 +18,17 @@ pub enum EngineError {
     /// The protocol said no; nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The server has no lock of its own. Nothing was changed.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No server is known by it.
+    #[error("{text:?} is neither a known OWNER/SERVER nor a known identifier of {store}")]
+    UnknownIdentifier {
+        /// What was given.
+        text: String,
+        /// The store's address.
+        store: String,
+    },
     /// The lease could not be kept, so nothing may be done to the machine.
     #[error("the lease of this process was lost and could not be renewed: {0}")]
     LeaseLost(String),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::{
     backend::BackendError,
     maintenance::{
-        ids::{LockKey, MaintenanceId, Uid},
+        ids::{MaintenanceId, Uid},
         machine::MachineView,
         native,
         queue::{self, Turn},
@@ -101,16 +101,6 @@ impl Engine {
         about.sort_by_key(|view| &view.lock.key);
         let lines = about.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now));
         Ok(lines.filter(|line| line.server == server).collect())
-    }
-
-    /// The lock key of a server, from its BMC or from what its name was bound to; `None` when neither tells. Writes
-    /// nothing: a plan only looks.
-    pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {
-        let machine = self.machine(server).ok()?;
-        match machine.identify().await {
-            Ok(identity) => Some(LockKey(identity.lock_key)),
-            Err(_) => self.store().binding(&self.bound_name(server)).await.ok()?,
-        }
     }
 
     /// A record and its machine. The machine is asked only while the record holds it.

@@ -5,6 +5,7 @@ mod consent;
 mod drive;
 mod entry;
 mod error;
+mod identity;
 mod lease;
 mod liveness;
 mod location;
@@ -16,6 +17,7 @@ mod orphans;
 mod ours;
 mod owners;
 pub mod process;
+mod rebind;
 mod restored;
 mod snapshot;
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub use look::{Held, Seen};
 pub use managed::Forbidden;
 pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
+pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
 
 use lease::LeaseKeeper;
@@ -217,39 +220,6 @@ impl Engine {
     /// What is known of a machine, for a plan: all the machines of one plan are read in one look at the store.
     pub async fn planned_view(&self, key: &LockKey) -> Result<LockView, EngineError> {
         self.snapshot.view(&self.parts.store, &self.parts.clock, key).await
-    }
-
-    /// The lock key of a server: its hardware identity, checked against what its name was bound to before.
-    ///
-    /// While the machine does not answer, the binding is enough; without one it is an error, because a lock under a
-    /// guessed key would exclude nobody.
-    pub async fn lock_key(&self, server: &str) -> Result<LockKey, EngineError> {
-        let machine = self.machine(server)?;
-        let name = self.bound_name(server);
-        let bound = self.parts.store.binding(&name).await?;
-        match machine.identify().await {
-            Ok(identity) => {
-                let found = LockKey(identity.lock_key);
-                if bound.as_ref() != Some(&found) {
-                    self.parts.store.bind(&name, &found, false).await?;
-                }
-                Ok(found)
-            }
-            Err(error) => match bound {
-                Some(key) if error.is_transient() => {
-                    tracing::warn!(server, %error, "the machine does not answer; its lock key is known from before");
-                    Ok(key)
-                }
-                _ => Err(error.into()),
-            },
-        }
-    }
-
-    /// The name under which a server's lock key is bound: names belong to an owner, so that two teams may use the same
-    /// name for two machines.
-    #[must_use]
-    pub fn bound_name(&self, server: &str) -> String {
-        format!("{}/{server}", self.parts.owner)
     }
 
     /// Ends the lease, the sessions on the BMCs and the store, in that order. Bounded in time.

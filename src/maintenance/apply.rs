@@ -24,7 +24,8 @@ impl ServerLock {
     pub fn apply(&mut self, change: &LockChange<'_>, at: &Moment<'_>) -> Result<Applied, Refusal> {
         let (leases, now) = (at.leases, at.now);
         match *change {
-            LockChange::Enqueue { request, token } => {
+            LockChange::Enqueue { request, claims, token } => {
+                self.keeps(claims)?;
                 self.drop_absent(leases, now);
                 let enqueued = self.enqueue(request.clone(), leases, now)?;
                 let uid = enqueued.uid().clone();

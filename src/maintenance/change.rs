@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     decide::Finish,
     effects::PendingEffect,
+    identity::AliasClaim,
     ids::{Fence, Generation, MaintenanceId, Runner, Token, Uid},
     lock::{Leases, Request},
     power::Limits,
@@ -37,6 +38,8 @@ pub enum LockChange<'a> {
     Enqueue {
         /// What is asked.
         request: &'a Request,
+        /// The identifiers of the server that lead to this lock.
+        claims: &'a [AliasClaim],
         /// The token of the attachment.
         token: Token,
     },

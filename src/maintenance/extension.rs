@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{effects::PendingEffect, inspection::Inspection, restrictions::Restrictions};
+use super::{effects::PendingEffect, inspection::Inspection, rebind::AliasMoves, restrictions::Restrictions};
 
 /// The further contents of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Extension {
     /// Maintenances that wait for a person, because the store was restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inspections: Vec<Inspection>,
+    /// Identifiers of servers that this lock gave up.
+    #[serde(skip_serializing_if = "AliasMoves::is_empty")]
+    pub moved: AliasMoves,
 }
 
 impl Extension {

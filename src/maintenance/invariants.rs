@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    aliases::Alias,
+    ids::LockKey,
     lock::ServerLock,
+    rebind::trail_end,
     spec::Kind,
     state::{Maintenance, Phase},
 };
@@ -34,6 +37,33 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
         }
         if record.attachment.is_some() {
             wrong.push(format!("{} ({}) is history, but somebody is attached", record.id, record.uid));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the identifiers of servers: each belongs to one lock, and one server to one holder.
+#[must_use]
+pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
+    let by_key: HashMap<&LockKey, &ServerLock> = locks.iter().map(|lock| (&lock.key, lock)).collect();
+    let in_use = |key: &LockKey| by_key.get(key).is_some_and(|lock| lock.slot.is_some());
+    let mut wrong = Vec::new();
+    for (name, first) in bindings {
+        let alias = Alias::of_stored(name);
+        if alias.is_hardware() && Alias::read(&alias.to_string()).as_ref() != Some(&alias) {
+            wrong.push(format!("{alias} is not in its canonical form, so that it may be known twice"));
+        }
+        let Some(key) = trail_end(&alias, first, |key| by_key.get(key).copied()) else { continue };
+        let former = alias.fallback_key().filter(|former| *former != key);
+        if let Some(former) = former.filter(|former| in_use(former) && in_use(&key)) {
+            wrong.push(format!("{alias} belongs to {key}, but its server is also held under {former}"));
+        }
+    }
+    for lock in locks {
+        for (alias, moved) in &lock.extension.moved {
+            if moved.version == 0 || moved.to.as_ref() == Some(&lock.key) {
+                wrong.push(format!("{alias} was moved from {} to nowhere", lock.key));
+            }
         }
     }
     wrong
@@ -103,8 +133,27 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::ids::{LockKey, Uid};
+    use crate::maintenance::ids::Uid;
     use crate::maintenance::lock::Slot;
+
+    #[test]
+    fn one_server_under_two_locks_is_found() {
+        let held = |key: &str| {
+            let mut lock = ServerLock::new(LockKey(key.into()));
+            lock.slot = Some(Slot { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+            lock
+        };
+        let serial = Alias::serial("maker", "A42", None).unwrap();
+        let bindings = [(serial.stored(), LockKey("uuid".into())), ("team/node".into(), LockKey("uuid".into()))];
+        let locks = [held("serial:maker/a42"), held("uuid")];
+        assert_eq!(
+            alias_violations(&locks, &bindings),
+            ["serial:maker/a42 belongs to uuid, but its server is also held under serial:maker/a42"]
+        );
+        assert_eq!(alias_violations(&locks[1..], &bindings), Vec::<String>::new());
+        let spelled = [("uuid:4C4C4544-0037-3010-8052-B4C04F4D3332".to_owned(), LockKey("uuid".into()))];
+        assert_eq!(alias_violations(&[], &spelled).len(), 1);
+    }
 
     #[test]
     fn a_slot_of_nobody_is_found_and_an_empty_lock_is_well() {

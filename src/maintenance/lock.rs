@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    aliases::Alias,
     approval::Claim,
     extension::Extension,
     ids::{Attachment, Fence, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
@@ -187,6 +188,20 @@ pub enum Refusal {
         since: Timestamp,
         /// What the person said who restored it.
         reason: String,
+    },
+    /// An identifier of the server was moved to another lock since it was read.
+    #[error("{alias} was moved to another lock")]
+    AliasMoved {
+        /// The identifier.
+        alias: Alias,
+    },
+    /// Identifiers stay where they are while the lock is in use.
+    #[error("the lock {key} is in use by {by}")]
+    LockInUse {
+        /// The lock.
+        key: LockKey,
+        /// What uses it.
+        by: String,
     },
     /// A release named a generation that is not in force.
     #[error("generation {named} was named, but {current} is in force")]

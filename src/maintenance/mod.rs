@@ -4,6 +4,7 @@
 //! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
 
 pub mod access;
+pub mod aliases;
 mod apply;
 pub mod approval;
 pub mod change;
@@ -11,6 +12,7 @@ pub mod decide;
 pub mod effects;
 pub mod extension;
 pub mod hindrance;
+pub mod identity;
 pub mod ids;
 pub mod inspection;
 pub mod invariants;
@@ -24,6 +26,7 @@ pub mod ownership;
 pub mod power;
 pub mod prepare;
 pub mod queue;
+pub mod rebind;
 pub mod report;
 pub mod restore;
 pub mod restrictions;

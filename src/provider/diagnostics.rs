@@ -10,8 +10,10 @@ use crate::{
     store::StoreError,
 };
 
+use super::identity::of_identity;
+
 /// Nothing was done, and nothing is known about the server.
-const NOTHING_DONE: &str = "Nothing was done to the server.";
+pub(super) const NOTHING_DONE: &str = "Nothing was done to the server.";
 
 /// What to do where the configuration reaches another place than the record's.
 const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. Configure the provider for the backend and \
@@ -27,6 +29,12 @@ pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
         EngineError::Store(error) => of_store(server, error),
         EngineError::Machine(error) => of_machine(server, error),
         EngineError::Refused(refusal) => of_refusal(server, refusal),
+        EngineError::Identity(error) => of_identity(server, error),
+        EngineError::UnknownIdentifier { .. } => diagnostic(
+            format!("{server} is known by no such identifier"),
+            format!("{error}. {NOTHING_DONE}"),
+            AttributePath::root(),
+        ),
         EngineError::LeaseLost(_) => diagnostic(
             format!("The right to act on {server} was lost"),
             format!(
@@ -82,12 +90,10 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
                  both must be unique in a coordination store. With create_before_destroy, give the new one another name."
             ),
         ),
-        StoreError::OtherIdentity { server: bound, bound: before, found } => (
-            format!("{server} is another machine than before"),
-            format!(
-                "Its hardware identity was {before} and is now {found}. {NOTHING_DONE} If the mainboard was changed, say so \
-                 once: terraform-provider-metal server rebind {bound} --key {found}"
-            ),
+        // Only where processes claim one identifier at the same time again and again.
+        StoreError::OtherIdentity { .. } => (
+            format!("Identifying {server} did not succeed"),
+            format!("{error}, and another process changes it at the same time. {NOTHING_DONE} Apply again."),
         ),
     };
     diagnostic(summary, detail, AttributePath::root())
@@ -272,6 +278,11 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
                  approves; if you speak for them, set the provider's owner.",
                 claim.id
             ),
+            AttributePath::new("server"),
+        ),
+        Refusal::AliasMoved { .. } | Refusal::LockInUse { .. } => (
+            format!("Identifying {server} did not succeed"),
+            format!("{refusal}. {NOTHING_DONE} Apply again."),
             AttributePath::new("server"),
         ),
         Refusal::Gone | Refusal::Fenced { .. } | Refusal::OtherGeneration { .. } | Refusal::WrongPhase(_) => (

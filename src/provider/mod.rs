@@ -18,6 +18,7 @@ mod diagnostics;
 mod function_in_window;
 mod function_next_window;
 mod function_window;
+mod identity;
 mod maintenance_model;
 mod maintenance_outcome;
 mod metal_operator;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    backend::{BackendError, IdentityKind},
+    backend::BackendError,
     engine::{Engine, EngineError},
     maintenance::{
+        identity::IdentityError,
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         operate::Proof,
@@ -191,22 +192,21 @@ async fn server(
         bad(diags, path, &format!("{} cannot do what is asked", spec.server), problem);
     }
     (diags.errors.len() == errors).then_some(())?;
-    let identity = machine.identify().await.ok();
-    if let Some(identity) = &identity {
-        let known_by = match identity.kind {
-            IdentityKind::SystemUuid | IdentityKind::Configured => None,
-            IdentityKind::SerialNumber => Some("its maker and serial number"),
-            IdentityKind::Address => Some("the address of its BMC: another name of that address would be another lock"),
-        };
-        if let Some(known_by) = known_by {
-            diags.add_warning(diagnostic(
-                "A server does not tell a UUID of its own",
-                format!("{}: it is locked by {known_by}. To be sure, give lock_key in the inventory.", spec.server),
-                AttributePath::new("server"),
-            ));
+    let key = match engine.lock_key_now(&spec.server).await {
+        Ok(key) => key,
+        // The UUID may be hidden for a while only, after a reset of the BMC.
+        Err(error @ EngineError::Identity(IdentityError::NoUuid { .. })) => {
+            let text = of_engine(&spec.server, &error);
+            let at = AttributePath::new("server");
+            diags.add_warning(diagnostic("Server reports no system UUID", text.detail, at));
+            None
         }
-    }
-    let key = identity.map(|identity| LockKey(identity.lock_key));
+        Err(error @ EngineError::Identity(_)) => {
+            diags.add_error(of_engine(&spec.server, &error));
+            return None;
+        }
+        Err(_) => None,
+    };
     Some(Seen { view: machine.observe().await.ok(), key })
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::maintenance::{
     ids::LockKey,
-    invariants::violations,
+    invariants::{alias_violations, violations},
     lock::{AuditEvent, ServerLock},
     state::{Maintenance, Phase},
 };
@@ -33,6 +33,7 @@ impl Contents {
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.oddities.clone();
         wrong.extend(violations(&self.locks, &self.history));
+        wrong.extend(alias_violations(&self.locks, &self.bindings));
         wrong
     }
 

@@ -124,6 +124,10 @@ impl Store for LazyStore {
         self.get().await?.binding(server).await
     }
 
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        self.get().await?.bindings(servers).await
+    }
+
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         self.get().await?.bind(server, key, rebind).await
     }

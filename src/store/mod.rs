@@ -126,6 +126,15 @@ pub trait Store: Send + Sync + Debug {
     /// The lock key that a server's name was bound to in the scope of an owner of names (a backend), if any.
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError>;
 
+    /// Reads several bindings, in the order of the names.
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        let mut found = Vec::with_capacity(servers.len());
+        for server in servers {
+            found.push(self.binding(server).await?);
+        }
+        Ok(found)
+    }
+
     /// Binds a server's name to a lock key. The first binding stays: a different key for a bound name is refused with
     /// [`StoreError::OtherIdentity`] unless `rebind` says so.
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError>;

@@ -22,6 +22,7 @@ mod function_next_window;
 mod golden;
 mod harness;
 mod hosts;
+mod identity;
 mod interrupt;
 mod lost_reply;
 mod many_runs;

@@ -11,12 +11,15 @@ use std::{
 use jiff::Timestamp;
 use terraform_provider_metal::{
     maintenance::{
+        aliases::Alias,
         approval::{Approval, Claim, Scope},
         effects::PendingEffect,
+        identity::{AliasClaim, Place},
         ids::{Attachment, Fence, LockKey, Uid},
         lock::{Enqueued, Leases, Refusal, Request, ServerLock},
         machine::ResetType,
         queue::{Turn, turn, waiting},
+        rebind::{Rebind, audit_id},
         spec::{Kind, Policy, Spec},
         state::{Ending, Phase},
         step::Action,
@@ -51,6 +54,7 @@ macro_rules! conforms {
             the_end_of_a_hold_frees_the_slot_and_ends_what_acted_under_it
             a_withdrawn_request_leaves_no_record
             a_name_finds_the_active_record_else_the_last_one
+            identifiers_lead_to_one_lock_and_move_with_it
             an_incarnation_is_found_active_and_ended
             the_whole_queue_is_one_sorted_read
             a_server_stays_bound_to_its_first_key
@@ -431,6 +435,9 @@ pub async fn a_server_stays_bound_to_its_first_key(bench: &Bench) {
     let expected = StoreError::OtherIdentity { server: name.into(), bound: key("k1"), found: key("k2") };
     assert_eq!(refused, expected);
     assert_eq!(one.binding(name).await.unwrap(), Some(key("k1")));
+    let names = ["nobody", name, "no\0body"].map(str::to_owned);
+    assert_eq!(two.bindings(&names).await.unwrap(), [None, Some(key("k1")), None]);
+    assert_eq!(two.bindings(&[]).await.unwrap(), []);
     two.bind(name, &key("k2"), true).await.unwrap();
     assert_eq!(one.binding(name).await.unwrap(), Some(key("k2")));
     one.bind("node-2", &key("k2"), false).await.unwrap();
@@ -441,6 +448,38 @@ pub async fn a_server_stays_bound_to_its_first_key(bench: &Bench) {
     });
     let won = futures_util::future::join_all(racers).await.into_iter().filter(|won| *won.as_ref().unwrap()).count();
     assert_eq!(won, 1);
+}
+
+pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
+    let (one, two) = (bench.open().await, bench.open().await);
+    let serial = Alias::serial("Dell Inc.", "A%4/2", Some("/redfish/v1/Systems/a")).unwrap();
+    one.bind(&serial.stored(), &key("k1"), false).await.unwrap();
+    let refused = two.bind(&serial.stored(), &key("k2"), false).await.unwrap_err();
+    assert!(matches!(refused, StoreError::OtherIdentity { bound, .. } if bound == key("k1")));
+    let claims = [AliasClaim { alias: serial.clone(), version: 0 }];
+    let (to, by) = (key("k2"), "ada");
+    let rebind = Rebind { to: Some(&to), by, reason: "new mainboard" };
+    // Refused while something is active, and the move is all or nothing with what else the transaction does.
+    let (uid, generation) = hold(&*one, &key("k1"), &request("a", 1)).await;
+    let refused = two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::LockInUse { .. })), "{refused}");
+    finish(&*one, &key("k1"), &uid, generation).await.unwrap();
+    let known = one.view(&key("k1")).await.unwrap().lock;
+    assert_eq!(known.keeps(&claims), Ok(()));
+    two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap();
+    // Whoever read the place before is refused in its own transaction.
+    let refused = one.transact(&key("k1"), &mut |lock, _, _| lock.keeps(&claims)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(Refusal::AliasMoved { .. })), "{refused}");
+    let lock = bench.open().await.view(&key("k1")).await.unwrap().lock;
+    assert_eq!(lock.moved_on(&serial, 0), Some(Place::At { key: to.clone(), version: 1 }));
+    let lines = one.audit(&audit_id(&key("k1")).unwrap(), 10).await.unwrap();
+    assert_eq!(lines.iter().map(|line| line.what.as_str()).collect::<Vec<_>>(), ["rebound"]);
+    assert!(lines[0].detail.ends_with("new mainboard"), "{}", lines[0].detail);
+    // All of it moves to another store.
+    let contents = one.contents().await.unwrap();
+    assert_eq!(contents.violations(), Vec::<String>::new());
+    assert!(contents.bindings.contains(&(serial.stored(), key("k1"))));
+    assert_eq!(contents.locks.iter().find(|lock| lock.key == key("k1")).unwrap().extension.moved.len(), 1);
 }
 
 pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {

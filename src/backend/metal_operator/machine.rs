@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        Backend as _, BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, NativeMaintenance,
+        Backend as _, BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance,
         PowerControl, redfish::RedfishBackend,
     },
     maintenance::{
@@ -111,15 +111,14 @@ impl Machine for OperatorMachine {
 
     async fn identify(&self) -> Result<Identity, BackendError> {
         let server = self.server(false).await?;
-        let uuid = text(&server, "/spec/systemUUID").or_else(|| text(&server, "/spec/uuid"));
-        let uuid =
-            uuid.and_then(|text| uuid::Uuid::try_parse(text).ok()).filter(|uuid| !uuid.is_nil() && !uuid.is_max());
-        Ok(match uuid {
-            Some(uuid) => Identity { lock_key: uuid.hyphenated().to_string(), kind: IdentityKind::SystemUuid },
-            None => Identity {
-                lock_key: format!("{}/servers/{}", self.fleet.cluster.address(), self.name),
-                kind: IdentityKind::Address,
-            },
+        let said = |path: &str| text(&server, path).map(str::to_owned);
+        Ok(Identity {
+            uuid: said("/spec/systemUUID").or_else(|| said("/spec/uuid")),
+            manufacturer: said("/status/manufacturer"),
+            serial_number: said("/status/serialNumber"),
+            authority: self.fleet.cluster.address(),
+            path: format!("/servers/{}", self.name),
+            ..Identity::default()
         })
     }
 

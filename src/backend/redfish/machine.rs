@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, BootControl, Identity, IdentityKind, Machine, PowerControl},
+    backend::{BackendError, BootControl, Identity, Machine, PowerControl},
     maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
 };
 
@@ -35,6 +35,8 @@ pub(super) struct RedfishMachine {
     settings_work: OnceCell<bool>,
     /// The accepted values of `ResetType`, once they were read.
     resets: OnceCell<Vec<String>>,
+    /// Whether the BMC lists more systems.
+    siblings: OnceCell<bool>,
 }
 
 impl RedfishMachine {
@@ -47,6 +49,7 @@ impl RedfishMachine {
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
             resets: OnceCell::new(),
+            siblings: OnceCell::new(),
         }
     }
 
@@ -126,6 +129,20 @@ impl RedfishMachine {
             }
         }
         Ok(if able.len() == 1 { able } else { members })
+    }
+
+    /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only one. A BMC that
+    /// does not list them counts as one that has more: then the path tells them apart.
+    async fn has_siblings(&self) -> Result<bool, BackendError> {
+        if self.system_id.is_none() {
+            return Ok(false);
+        }
+        let listed = async || match self.bmc.get("/redfish/v1/Systems").await {
+            Ok(systems) => Ok(systems.body["Members"].as_array().is_none_or(|members| members.len() != 1)),
+            Err(error) if error.is_transient() => Err(error),
+            Err(_) => Ok(true),
+        };
+        self.siblings.get_or_try_init(listed).await.copied()
     }
 
     /// The settings object, when there is one that lists the override: what is set there is what the next boot uses.
@@ -358,19 +375,17 @@ impl Machine for RedfishMachine {
     }
 
     async fn identify(&self) -> Result<Identity, BackendError> {
-        if let Some(key) = &self.lock_key {
-            return Ok(Identity { lock_key: key.clone(), kind: IdentityKind::Configured });
-        }
         let system = self.system().await?.body;
-        if let Some(uuid) = system::uuid(&system) {
-            return Ok(Identity { lock_key: uuid, kind: IdentityKind::SystemUuid });
-        }
-        if let Some(serial) = system::serial(&system) {
-            return Ok(Identity { lock_key: serial, kind: IdentityKind::SerialNumber });
-        }
-        let path = self.path.get().map(String::as_str).unwrap_or_default();
-        let lock_key = format!("address:{}{}", self.bmc.authority(), path.trim_end_matches('/'));
-        Ok(Identity { lock_key, kind: IdentityKind::Address })
+        let text = |name: &str| system[name].as_str().map(str::to_owned);
+        Ok(Identity {
+            lock_key: self.lock_key.clone(),
+            uuid: text("UUID"),
+            manufacturer: text("Manufacturer"),
+            serial_number: text("SerialNumber"),
+            has_siblings: self.has_siblings().await?,
+            authority: self.bmc.authority(),
+            path: self.path.get().cloned().unwrap_or_default(),
+        })
     }
 
     async fn observe(&self) -> Result<MachineView, BackendError> {

@@ -4,44 +4,12 @@ use serde_json::Value;
 
 use crate::maintenance::machine::{BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType};
 
-/// UUIDs that makers ship on many machines at once; they tell nothing apart.
-const PLACEHOLDERS: [&str; 8] = [
-    "00000000-0000-0000-0000-000000000000",
-    "ffffffff-ffff-ffff-ffff-ffffffffffff",
-    "03000200-0400-0500-0006-000700080009",
-    "00020003-0004-0005-0006-000700080009",
-    "12345678-1234-5678-90ab-cddeefaabbcc",
-    "12345678-1234-1234-1234-123456789012",
-    "01234567-89ab-cdef-0123-456789abcdef",
-    "11111111-2222-3333-4444-555555555555",
-];
-
-/// Serial numbers that stand for none.
-const NO_SERIAL: [&str; 7] =
-    ["", "none", "n/a", "default string", "to be filled by o.e.m.", "0123456789", "not specified"];
-
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
 fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(text).collect()
-}
-
-/// The system's UUID in lower case, if it tells machines apart.
-pub(super) fn uuid(system: &Value) -> Option<String> {
-    let uuid = system["UUID"].as_str()?.trim().to_ascii_lowercase();
-    let digits = uuid.chars().filter(char::is_ascii_hexdigit).count();
-    (digits == 32 && !PLACEHOLDERS.contains(&uuid.as_str())).then_some(uuid)
-}
-
-/// Maker and serial number in lower case, if both are real.
-pub(super) fn serial(system: &Value) -> Option<String> {
-    let real = |name: &str| {
-        let value = system[name].as_str()?.trim().to_ascii_lowercase();
-        (!NO_SERIAL.contains(&value.as_str())).then_some(value)
-    };
-    Some(format!("serial:{}/{}", real("Manufacturer")?, real("SerialNumber")?))
 }
 
 fn power(system: &Value) -> PowerState {
@@ -180,23 +148,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn only_a_uuid_that_tells_machines_apart_is_an_identity() {
-        let found = |value: &str| uuid(&json!({ "UUID": value }));
-        assert_eq!(
-            found("4C4C4544-0044-4D10-8052-B4C04F395931").as_deref(),
-            Some("4c4c4544-0044-4d10-8052-b4c04f395931")
-        );
-        for placeholder in PLACEHOLDERS {
-            assert_eq!(found(placeholder), None, "{placeholder}");
-        }
-        assert_eq!(found("N/A"), None);
-        assert_eq!(uuid(&json!({})), None);
-        let both = json!({"Manufacturer": "ACME ", "SerialNumber": "X1"});
-        assert_eq!(serial(&both).as_deref(), Some("serial:acme/x1"));
-        assert_eq!(serial(&json!({"Manufacturer": "ACME", "SerialNumber": "Default string"})), None);
-    }
 
     #[test]
     fn the_override_is_read_where_it_is_listed() {

@@ -7,6 +7,7 @@ mod effects;
 mod fencing;
 mod giving_back;
 mod gone;
+mod identity;
 mod leaving;
 mod updating;
 
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     backend::{
-        Backend, BackendError, BootControl, Identity, IdentityKind, Machine, MediaControl, PowerControl, before_change,
+        Backend, BackendError, BootControl, Identity, Machine, MediaControl, PowerControl, before_change,
     },
     clock::SimulatedClock,
     maintenance::{
@@ -69,6 +70,20 @@ struct Inside {
     refuses_first_form: Option<Duration>,
     /// How many forms arrived.
     forms: usize,
+    /// What it says it is; `None`: what a well-behaved one says.
+    identity: Option<Identity>,
+}
+
+/// What a server that behaves says it is.
+fn real_identity() -> Identity {
+    Identity {
+        uuid: Some("4C4C4544-0037-3010-8052-B4C04F4D3332".into()),
+        manufacturer: Some("Maker".into()),
+        serial_number: Some("S-42".into()),
+        authority: "bmc1:443".into(),
+        path: "/redfish/v1/Systems/1".into(),
+        ..Identity::default()
+    }
 }
 
 /// A machine that behaves: power takes time, `Once` is used up by a boot.
@@ -261,7 +276,7 @@ impl Machine for FakeMachine {
         "fake://node".into()
     }
     async fn identify(&self) -> Result<Identity, BackendError> {
-        self.call(false, |_| Ok(Identity { lock_key: "11111111-uuid".into(), kind: IdentityKind::SystemUuid })).await
+        self.call(false, |inside| Ok(inside.identity.clone().unwrap_or_else(real_identity))).await
     }
     async fn observe(&self) -> Result<MachineView, BackendError> {
         self.call(false, |inside| {

@@ -331,6 +331,19 @@ impl Store for EtcdStore {
             .await
     }
 
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        self.link
+            .patience
+            .repeat(|| async {
+                let gets = servers.iter().map(|server| TxnOp::get(self.link.keys.bound(server), None));
+                let reply = self.link.txn(Txn::new().and_then(gets.collect::<Vec<_>>())).await?;
+                let mut found = Reads::of(reply.op_responses());
+                let one = |_| found.next(&self.link.faults)?.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose();
+                servers.iter().map(one).collect()
+            })
+            .await
+    }
+
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         let place = self.link.keys.bound(server);
         let value = text(server, key, &self.link.faults)?;

@@ -349,6 +349,10 @@ impl Store for KubernetesStore {
         found.map(|map| Ok(whole::bound(&map, &self.link)?.1)).transpose()
     }
 
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        join_all(servers.iter().map(|server| self.binding(server))).await.into_iter().collect()
+    }
+
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         let name = objects::bound(server);
         let wanted = whole::binding(&name, server, key, &self.link)?;

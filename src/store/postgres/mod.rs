@@ -12,7 +12,7 @@ mod url;
 mod watch;
 mod whole;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
@@ -243,6 +243,24 @@ impl Store for PostgresStore {
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
         let row = self.row("SELECT lock_key FROM metal.bindings WHERE server = $1", &escaped(server), None).await?;
         Ok(row.map(|(key,): (String,)| LockKey(rows::unescaped(&key))))
+    }
+
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        let names: Vec<String> = servers.iter().map(|server| escaped(server).into_owned()).collect();
+        let rows: Vec<(String, String)> = self
+            .link
+            .patience
+            .repeat(|| async {
+                let mut session = self.link.session().await?;
+                let query = "SELECT server, lock_key FROM metal.bindings WHERE server = ANY ($1)";
+                let rows = sqlx::query_as(query).bind(&names).persistent(!self.link.pooled).fetch_all(&mut *session);
+                let rows = rows.await.map_err(|error| self.link.faults.sqlx(&error))?;
+                session.end().await?;
+                Ok(rows)
+            })
+            .await?;
+        let bound: HashMap<String, String> = rows.into_iter().collect();
+        Ok(names.iter().map(|name| bound.get(name).map(|key| LockKey(rows::unescaped(key)))).collect())
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {

@@ -1,0 +1,183 @@
+//! From the name of a server to its lock.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use futures_util::future::join_all;
+
+use crate::{
+    backend::Identity,
+    maintenance::{
+        aliases::{Alias, SystemUuid},
+        identity::{AliasClaim, Identified, IdentityError, Place, Sighting, decide},
+        ids::LockKey,
+        lock::ServerLock,
+    },
+    store::StoreError,
+};
+
+use super::{Engine, EngineError};
+
+/// Where identifiers lead.
+pub(super) type Places = BTreeMap<Alias, Place>;
+
+impl Engine {
+    /// The lock of a server, by what it shows and what is known of that. Writes nothing.
+    pub async fn lock_key(&self, server: &str) -> Result<LockKey, EngineError> {
+        Ok(self.identify(server).await?.key)
+    }
+
+    /// The lock of a server with the identifiers that lead to it.
+    ///
+    /// While the server does not answer, its name is enough if it is known; without one it is an error, because a lock
+    /// under a guessed key would exclude nobody.
+    pub(super) async fn identify(&self, server: &str) -> Result<Identified, EngineError> {
+        match self.machine(server)?.identify().await {
+            Ok(identity) => self.located(&self.sighting(server, identity), true).await,
+            Err(error) if error.is_transient() => {
+                let found = self.by_name(server).await?.ok_or(error)?;
+                tracing::warn!(server, "the server does not answer; its lock is known by its name");
+                Ok(found)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The lock of a server, as far as it is known. Writes nothing: a plan only looks.
+    ///
+    /// `None`: the server does not answer, and its name is unknown.
+    pub async fn lock_key_now(&self, server: &str) -> Result<Option<LockKey>, EngineError> {
+        match self.machine(server)?.identify().await {
+            Ok(identity) => Ok(Some(self.located(&self.sighting(server, identity), false).await?.key)),
+            Err(_) => Ok(self.by_name(server).await?.map(|found| found.key)),
+        }
+    }
+
+    /// The lock of a server, for people; `None` where there is no certain answer.
+    pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {
+        match self.lock_key_now(server).await {
+            Ok(key) => key,
+            // The store is away: what the server says of itself is the best guess.
+            Err(EngineError::Store(_)) => {
+                let identity = self.machine(server).ok()?.identify().await.ok()?;
+                let seen = self.sighting(server, identity);
+                seen.configured.or_else(|| seen.uuid.map(SystemUuid::lock_key))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The name under which a server's lock is known: names belong to an owner, so that two teams may use the same
+    /// name for two servers.
+    #[must_use]
+    pub fn bound_name(&self, server: &str) -> String {
+        format!("{}/{server}", self.owner())
+    }
+
+    /// The rules' view of what a server says it is.
+    fn sighting(&self, server: &str, identity: Identity) -> Sighting {
+        let Identity { lock_key, uuid, manufacturer, serial_number, has_siblings, authority, path } = identity;
+        let system = has_siblings.then_some(path.as_str());
+        let maker = manufacturer.unwrap_or_default();
+        Sighting {
+            configured: lock_key.map(LockKey),
+            uuid: uuid.as_deref().and_then(SystemUuid::read),
+            serial: serial_number.and_then(|number| Alias::serial(&maker, &number, system)),
+            address: Alias::address(&authority, &path),
+            name: Alias::name(&self.bound_name(server)),
+        }
+    }
+
+    /// The lock that a configured name leads to.
+    async fn by_name(&self, server: &str) -> Result<Option<Identified>, EngineError> {
+        let name = Alias::name(&self.bound_name(server));
+        let mut places = self.places(std::slice::from_ref(&name)).await?;
+        self.follow(&mut places).await?;
+        let Some(Place::At { key, version }) = places.remove(&name) else { return Ok(None) };
+        Ok(Some(Identified { key, claims: vec![AliasClaim { alias: name, version }], fresh: Vec::new() }))
+    }
+
+    /// Where identifiers lead; those that lead nowhere yet are left out.
+    pub(super) async fn places(&self, aliases: &[Alias]) -> Result<Places, EngineError> {
+        let names: Vec<String> = aliases.iter().map(Alias::stored).collect();
+        let found = self.store().bindings(&names).await?;
+        let known = aliases.iter().zip(found).filter_map(|(alias, key)| Some((alias.clone(), key?)));
+        Ok(known.map(|(alias, key)| (alias, Place::At { key, version: 0 })).collect())
+    }
+
+    /// Follows identifiers that were moved to where they lead now.
+    pub(super) async fn follow(&self, places: &mut Places) -> Result<(), EngineError> {
+        let mut locks: HashMap<LockKey, Arc<ServerLock>> = HashMap::new();
+        for (alias, place) in places {
+            while let Place::At { key, version } = &*place {
+                let lock = match locks.get(key) {
+                    Some(lock) => Arc::clone(lock),
+                    None => self.store().view(key).await?.lock,
+                };
+                locks.insert(key.clone(), Arc::clone(&lock));
+                // Each step has a higher number than the one before.
+                match lock.moved_on(alias, *version) {
+                    Some(next) => *place = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The lock of a server by what it shows. `certain`: as it is now, for one that is about to be changed; a plan
+    /// follows moves only where identifiers do not agree.
+    async fn located(&self, seen: &Sighting, certain: bool) -> Result<Identified, EngineError> {
+        let mut places = self.places(&seen.aliases()).await?;
+        let former = self.former(seen, &places).await?;
+        if !certain && let Ok(found) = decide(seen, &places, &former) {
+            return Ok(found);
+        }
+        self.follow(&mut places).await?;
+        Ok(decide(seen, &places, &former)?)
+    }
+
+    /// Locks in use that version 0.1.0 kept under identifiers which lead nowhere yet.
+    async fn former(&self, seen: &Sighting, places: &Places) -> Result<BTreeMap<Alias, LockKey>, EngineError> {
+        let unknown: Vec<Alias> = seen.hardware().into_iter().filter(|alias| !places.contains_key(alias)).collect();
+        if unknown.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let in_use = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
+        let former = unknown.into_iter().filter_map(|alias| {
+            let key = seen.former_keys(&alias).into_iter().find(|key| in_use.contains_key(key))?;
+            Some((alias, key))
+        });
+        Ok(former.collect())
+    }
+
+    /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a claim by now: while
+    /// it has, no identifier of that lock is moved. `false`: another lock was first, and nothing may be done here.
+    ///
+    /// Each claim is one write that succeeds once in the whole store, so of two processes that see one server by
+    /// different identifiers the later one is told where they lead. The best identifier is claimed alone: a process
+    /// that loses it must not lead the others to a lock that the server does not have.
+    pub(super) async fn claim_fresh(&self, found: &Identified) -> Result<bool, EngineError> {
+        if found.fresh.is_empty() {
+            return Ok(true);
+        }
+        let (store, key) = (self.store(), &found.key);
+        let names: Vec<String> = found.fresh.iter().map(Alias::stored).collect();
+        let (best, others) = names.split_at(1);
+        for names in [best, others] {
+            for bound in join_all(names.iter().map(|name| store.bind(name, key, false))).await {
+                match bound {
+                    Ok(()) => {}
+                    Err(StoreError::OtherIdentity { .. }) => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        // Claimed earlier by another process, and moved away since then.
+        let claims: Vec<AliasClaim> =
+            found.fresh.iter().map(|alias| AliasClaim { alias: alias.clone(), version: 0 }).collect();
+        Ok(store.view(key).await?.lock.keeps(&claims).is_ok())
+    }
+}

@@ -1,0 +1,88 @@
+//! Moves identifiers of servers from one lock to another, by the word of a person.
+
+use std::collections::BTreeMap;
+
+use crate::maintenance::{
+    aliases::{Alias, SystemUuid},
+    identity::{AliasClaim, Place},
+    ids::LockKey,
+    lock::ServerLock,
+    rebind::Rebind,
+};
+
+use super::{Engine, EngineError};
+
+/// Identifiers that were moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebound {
+    /// The identifiers, with the lock that each belonged to.
+    pub moved: Vec<(Alias, LockKey)>,
+    /// The lock that has them now; `None`: they identify no server.
+    pub to: Option<LockKey>,
+}
+
+impl Engine {
+    /// Moves known identifiers to another lock, or declares that several servers share them (`key` is `None`).
+    ///
+    /// Refused while a maintenance is active under either lock. What already belongs to the lock stays. A command that
+    /// dies in between has moved the identifiers of some locks; repeated, it moves the rest.
+    pub async fn rebind(
+        &self,
+        identifiers: &[String],
+        key: Option<&str>,
+        reason: &str,
+    ) -> Result<Rebound, EngineError> {
+        let to = key.map(|key| SystemUuid::read(key).map_or_else(|| LockKey(key.trim().to_owned()), SystemUuid::lock_key));
+        let aliases: Vec<Alias> =
+            identifiers.iter().map(|text| Alias::read(text).unwrap_or_else(|| Alias::name(text))).collect();
+        let mut places = self.places(&aliases).await?;
+        self.follow(&mut places).await?;
+        let mut from: BTreeMap<LockKey, Vec<AliasClaim>> = BTreeMap::new();
+        for (alias, text) in aliases.iter().zip(identifiers) {
+            match places.get(alias) {
+                Some(Place::At { key, .. }) if Some(key) == to.as_ref() => {}
+                Some(Place::At { key, version }) => {
+                    let claim = AliasClaim { alias: alias.clone(), version: *version };
+                    from.entry(key.clone()).or_default().push(claim);
+                }
+                Some(Place::Shared) if to.is_none() => {}
+                Some(Place::Shared) | None => {
+                    let store = self.store().address();
+                    return Err(EngineError::UnknownIdentifier { text: text.clone(), store });
+                }
+            }
+        }
+        let by = self.runner().to_string();
+        let rebind = Rebind { to: to.as_ref(), by: &by, reason };
+        if let Some(to) = &to {
+            self.store().transact(to, &mut |lock, _, now| lock.refuse_in_use(now)).await?;
+            if let Some(uuid) = SystemUuid::read(&to.0) {
+                let alias = uuid.alias();
+                if self.places(std::slice::from_ref(&alias)).await?.is_empty() {
+                    self.store().bind(&alias.stored(), to, false).await?;
+                }
+            }
+        }
+        // All are asked before the first one moves.
+        for (key, claims) in &from {
+            let asked = |lock: &mut ServerLock, now| lock.clone().give_up(claims, &rebind, now);
+            self.store().transact(key, &mut |lock, _, now| asked(lock, now)).await?;
+        }
+        let mut moved = Vec::new();
+        for (key, claims) in from {
+            self.store().transact(&key, &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await?;
+            let Some(to) = &to else {
+                moved.extend(claims.into_iter().map(|claim| (claim.alias, key.clone())));
+                continue;
+            };
+            self.store()
+                .transact(to, &mut |lock, _, now| {
+                    lock.note_rebind(&claims, &format!("from {key}"), &rebind, now);
+                    Ok(())
+                })
+                .await?;
+            moved.extend(claims.into_iter().map(|claim| (claim.alias, key.clone())));
+        }
+        Ok(Rebound { moved, to })
+    }
+}

@@ -1,0 +1,350 @@
+//! Which lock covers a server, by the identifiers that it shows now and those that are known.
+//!
+//! Every identifier belongs to at most one lock (`aliases.rs`). A lock begins with a system UUID or
+//! with the `lock_key` of a configuration, never with less: a serial number or an address alone
+//! could be shown by a server whose UUID already names another lock. Once they belong to a lock,
+//! they lead to it while the UUID is hidden.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{
+    aliases::{Alias, SystemUuid},
+    ids::LockKey,
+};
+
+/// What one look at a server shows of its identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The `lock_key` of the configuration.
+    pub configured: Option<LockKey>,
+    /// The system UUID, if it tells servers apart.
+    pub uuid: Option<SystemUuid>,
+    /// Manufacturer and serial number, if they tell servers apart.
+    pub serial: Option<Alias>,
+    /// The address of the BMC and the path of the system.
+    pub address: Alias,
+    /// `OWNER/SERVER`.
+    pub name: Alias,
+}
+
+impl Sighting {
+    /// The identifiers of the hardware, the best first.
+    #[must_use]
+    pub fn hardware(&self) -> Vec<Alias> {
+        let configured = self.configured.as_ref().and_then(|key| SystemUuid::read(&key.0));
+        let uuid = self.uuid.map(SystemUuid::alias);
+        let configured = configured.map(SystemUuid::alias).filter(|alias| Some(alias) != uuid.as_ref());
+        let all = [uuid, configured, self.serial.clone(), Some(self.address.clone())];
+        all.into_iter().flatten().collect()
+    }
+
+    /// All identifiers.
+    #[must_use]
+    pub fn aliases(&self) -> Vec<Alias> {
+        let mut all = self.hardware();
+        all.push(self.name.clone());
+        all
+    }
+
+    /// The lock keys under which version 0.1.0 kept a server that shows an identifier: it bound
+    /// names only, and took a UUID as it was spelled.
+    #[must_use]
+    pub fn former_keys(&self, alias: &Alias) -> Vec<LockKey> {
+        match self.uuid.filter(|uuid| uuid.alias() == *alias) {
+            Some(uuid) => {
+                let mut keys = vec![uuid.lock_key(), uuid.swapped().lock_key()];
+                keys.extend(keys.clone().into_iter().map(|key| LockKey(key.0.replace('-', ""))));
+                keys
+            }
+            None => alias.fallback_key().into_iter().collect(),
+        }
+    }
+}
+
+/// Where an identifier leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To a lock, after so many moves.
+    At {
+        /// The lock.
+        key: LockKey,
+        /// How often it was moved.
+        version: u64,
+    },
+    /// Nowhere, by the word of a person: several servers show it.
+    Shared,
+}
+
+/// An identifier that leads to the lock of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasClaim {
+    /// The identifier.
+    pub alias: Alias,
+    /// How often it was moved when it was read.
+    pub version: u64,
+}
+
+/// The lock of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identified {
+    /// The lock.
+    pub key: LockKey,
+    /// The identifiers that lead to it already.
+    pub claims: Vec<AliasClaim>,
+    /// The identifiers that lead nowhere yet, and have to be claimed for it first.
+    pub fresh: Vec<Alias>,
+}
+
+/// Why a server has no lock. Nothing was done to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// It reports no UUID, and what it reports leads to no lock.
+    #[error("the server reports no system UUID that tells servers apart, and {why}")]
+    NoUuid {
+        /// Why the other identifiers do not help.
+        why: NoUuid,
+    },
+    /// Its identifiers belong to several locks.
+    #[error("the server belongs to the lock {key}, but {} to another lock", shown(.others))]
+    OtherLock {
+        /// `OWNER/SERVER`.
+        name: Alias,
+        /// Where its best identifier leads.
+        key: LockKey,
+        /// What leads elsewhere.
+        others: Vec<(Alias, LockKey)>,
+    },
+}
+
+/// Why the other identifiers do not help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoUuid {
+    /// None of them leads anywhere.
+    Unknown(Vec<Alias>),
+    /// Its address leads to a lock, which never knew its serial number.
+    OtherSerial {
+        /// The serial number.
+        serial: Alias,
+        /// Where the address leads.
+        key: LockKey,
+    },
+}
+
+impl fmt::Display for NoUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(aliases) => {
+                let aliases: Vec<String> = aliases.iter().map(ToString::to_string).collect();
+                write!(f, "no lock is known for {}", aliases.join(" or "))
+            }
+            Self::OtherSerial { serial, key } => write!(f, "the lock of its address ({key}) does not know {serial}"),
+        }
+    }
+}
+
+fn shown(others: &[(Alias, LockKey)]) -> String {
+    let others: Vec<String> = others.iter().map(|(alias, key)| format!("{alias} belongs to {key}")).collect();
+    others.join(", ")
+}
+
+/// The lock of a server.
+///
+/// `places`: where its identifiers lead; one that is not in it leads nowhere yet. `former`: locks
+/// in use that version 0.1.0 kept under one of its identifiers, without the identifier itself.
+pub fn decide(
+    seen: &Sighting,
+    places: &BTreeMap<Alias, Place>,
+    former: &BTreeMap<Alias, LockKey>,
+) -> Result<Identified, IdentityError> {
+    // A name that version 0.1.0 bound to a fallback identity which is still this server's.
+    let adopted = match places.get(&seen.name) {
+        Some(Place::At { key, .. }) => {
+            let own = seen.hardware().into_iter().find(|alias| alias.fallback_key().as_ref() == Some(key));
+            own.filter(|alias| !places.contains_key(alias)).map(|alias| (alias, key.clone()))
+        }
+        _ => None,
+    };
+    let at = |alias: &Alias| match places.get(alias) {
+        Some(Place::At { key, .. }) => Some(key.clone()),
+        Some(Place::Shared) => None,
+        None => {
+            let adopted = adopted.as_ref().filter(|(own, _)| own == alias).map(|(_, key)| key.clone());
+            adopted.or_else(|| former.get(alias).cloned())
+        }
+    };
+    let shared = |alias: &Alias| matches!(places.get(alias), Some(Place::Shared));
+    let key = if let Some(key) = &seen.configured {
+        key.clone()
+    } else if let Some(uuid) = seen.uuid {
+        let known = at(&uuid.alias()).or_else(|| adopted.as_ref().map(|(_, key)| key.clone()));
+        known.unwrap_or_else(|| uuid.lock_key())
+    } else {
+        without_uuid(seen, &at, &shared)?
+    };
+    let all = seen.aliases();
+    let others: Vec<(Alias, LockKey)> =
+        all.iter().filter_map(|alias| Some((alias.clone(), at(alias).filter(|other| *other != key)?))).collect();
+    if !others.is_empty() {
+        return Err(IdentityError::OtherLock { name: seen.name.clone(), key, others });
+    }
+    let mut found = Identified { key, claims: Vec::new(), fresh: Vec::new() };
+    for alias in all {
+        match places.get(&alias) {
+            Some(Place::At { version, .. }) => found.claims.push(AliasClaim { alias, version: *version }),
+            Some(Place::Shared) => {}
+            None => found.fresh.push(alias),
+        }
+    }
+    Ok(found)
+}
+
+/// The lock that serial number and address lead to. Whatever is shown has to agree.
+fn without_uuid(
+    seen: &Sighting,
+    at: &impl Fn(&Alias) -> Option<LockKey>,
+    shared: &impl Fn(&Alias) -> bool,
+) -> Result<LockKey, IdentityError> {
+    let serial = seen.serial.as_ref().filter(|serial| !shared(serial));
+    match (serial, serial.and_then(at), at(&seen.address)) {
+        (_, Some(key), _) | (None, None, Some(key)) => Ok(key),
+        (Some(serial), None, Some(key)) => {
+            Err(IdentityError::NoUuid { why: NoUuid::OtherSerial { serial: serial.clone(), key } })
+        }
+        (_, None, None) => Err(IdentityError::NoUuid { why: NoUuid::Unknown(seen.hardware()) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "4c4c4544-0037-3010-8052-b4c04f4d3332";
+    const TWO: &str = "5d5d5544-0037-3010-8052-b4c04f4d3332";
+
+    fn seen(uuid: Option<&str>, serial: Option<&str>) -> Sighting {
+        Sighting {
+            configured: None,
+            uuid: uuid.and_then(SystemUuid::read),
+            serial: serial.and_then(|number| Alias::serial("maker", number, None)),
+            address: Alias::address("bmc1:443", "/redfish/v1/Systems/1"),
+            name: Alias::name("team/node"),
+        }
+    }
+
+    fn key(text: &str) -> LockKey {
+        LockKey(text.to_owned())
+    }
+
+    /// What is known after a server was identified.
+    fn learn(places: &mut BTreeMap<Alias, Place>, found: &Identified) {
+        for alias in &found.fresh {
+            places.insert(alias.clone(), Place::At { key: found.key.clone(), version: 0 });
+        }
+    }
+
+    fn first() -> BTreeMap<Alias, Place> {
+        let mut places = BTreeMap::new();
+        let found = decide(&seen(Some(ONE), Some("42")), &places, &BTreeMap::new()).unwrap();
+        assert_eq!((found.key.clone(), found.fresh.len()), (key(ONE), 4));
+        learn(&mut places, &found);
+        places
+    }
+
+    fn told(seen: &Sighting, places: &BTreeMap<Alias, Place>) -> Result<LockKey, IdentityError> {
+        decide(seen, places, &BTreeMap::new()).map(|found| found.key)
+    }
+
+    #[test]
+    fn a_server_that_hides_its_uuid_is_found_by_what_its_lock_knows() {
+        let places = first();
+        assert_eq!(told(&seen(None, Some("42")), &places), Ok(key(ONE)));
+        assert_eq!(told(&seen(None, None), &places), Ok(key(ONE)));
+        let elsewhere = Sighting { address: Alias::address("bmc9:443", "/x"), ..seen(None, Some("42")) };
+        assert_eq!(told(&elsewhere, &places), Ok(key(ONE)));
+        let other_owner = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), None) };
+        assert_eq!(told(&other_owner, &places), Ok(key(ONE)));
+    }
+
+    #[test]
+    fn a_server_without_uuid_and_known_alias_is_refused() {
+        for unknown in [seen(None, Some("42")), seen(None, None)] {
+            let refused = told(&unknown, &BTreeMap::new()).unwrap_err();
+            assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::Unknown(_) }), "{refused}");
+        }
+        // Known by its name only, as version 0.1.0 left it: the name is no part of the hardware.
+        let named = BTreeMap::from([(Alias::name("team/node"), Place::At { key: key(ONE), version: 0 })]);
+        assert!(told(&seen(None, Some("42")), &named).is_err());
+        // Another server behind a known address.
+        let refused = told(&seen(None, Some("78")), &first()).unwrap_err();
+        assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::OtherSerial { .. } }), "{refused}");
+    }
+
+    #[test]
+    fn a_new_mainboard_is_refused_with_both_locks() {
+        let refused = told(&seen(Some(TWO), Some("42")), &first()).unwrap_err();
+        let IdentityError::OtherLock { key: ours, others, .. } = refused else { panic!("{refused}") };
+        assert_eq!(ours, key(TWO));
+        let others: Vec<String> = others.iter().map(|(alias, key)| format!("{alias} {key}")).collect();
+        assert_eq!(
+            others,
+            [
+                format!("serial:maker/42 {ONE}"),
+                format!("address:bmc1:443/redfish/v1/Systems/1 {ONE}"),
+                format!("team/node {ONE}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_configured_key_takes_what_is_free_and_is_refused_what_is_not() {
+        let configured = |server: Sighting| Sighting { configured: Some(key("rack1")), ..server };
+        let mut places = BTreeMap::new();
+        let found = decide(&configured(seen(None, Some("42"))), &places, &BTreeMap::new()).unwrap();
+        learn(&mut places, &found);
+        // Somebody else, without lock_key, meets the same lock.
+        let other = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), Some("42")) };
+        let refused = told(&other, &places).unwrap_err();
+        assert!(matches!(&refused, IdentityError::OtherLock { others, .. } if others.len() == 2), "{refused}");
+        let other = Sighting { uuid: None, ..other };
+        assert_eq!(told(&other, &places), Ok(key("rack1")));
+        assert!(told(&configured(seen(Some(ONE), None)), &first()).is_err());
+        assert_eq!(told(&Sighting { configured: Some(key(ONE)), ..seen(None, None) }, &first()), Ok(key(ONE)));
+    }
+
+    #[test]
+    fn what_several_servers_share_leads_nowhere() {
+        let mut places = first();
+        places.insert(Alias::serial("maker", "42", None).unwrap(), Place::Shared);
+        let neighbour = Sighting {
+            address: Alias::address("bmc2:443", "/redfish/v1/Systems/1"),
+            name: Alias::name("team/neighbour"),
+            ..seen(Some(TWO), Some("42"))
+        };
+        assert_eq!(told(&neighbour, &places), Ok(key(TWO)));
+        assert_eq!(told(&seen(Some(ONE), Some("42")), &places), Ok(key(ONE)));
+        assert_eq!(told(&seen(None, Some("42")), &places), Ok(key(ONE)), "by its address");
+        assert!(told(&Sighting { uuid: None, ..neighbour }, &places).is_err());
+    }
+
+    #[test]
+    fn what_version_0_1_0_left_goes_on() {
+        let none = BTreeMap::new();
+        let bound = |to: &str| BTreeMap::from([(Alias::name("team/node"), Place::At { key: key(to), version: 0 })]);
+        // By its UUID.
+        assert_eq!(told(&seen(Some(ONE), Some("42")), &bound(ONE)), Ok(key(ONE)));
+        // By a fallback, which goes on to lead to its lock, also when the UUID is there.
+        for server in [seen(None, Some("42")), seen(Some(ONE), Some("42"))] {
+            let found = decide(&server, &bound("serial:maker/42"), &none).unwrap();
+            assert_eq!(found.key, key("serial:maker/42"));
+            assert!(found.fresh.contains(&Alias::serial("maker", "42", None).unwrap()), "{found:?}");
+        }
+        // Its lock is in use under another spelling of the UUID.
+        let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key();
+        let former = BTreeMap::from([(SystemUuid::read(ONE).unwrap().alias(), swapped.clone())]);
+        let nowhere = BTreeMap::new();
+        assert_eq!(decide(&seen(Some(ONE), None), &nowhere, &former).unwrap().key, swapped);
+        // Somebody else holds it under its serial number.
+        let former = BTreeMap::from([(Alias::serial("maker", "42", None).unwrap(), key("serial:maker/42"))]);
+        assert!(decide(&seen(Some(ONE), Some("42")), &nowhere, &former).is_err());
+    }
+}
