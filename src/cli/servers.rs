@@ -47,7 +47,8 @@ pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> 
 
 fn shown(rebound: &Rebound, json: bool) -> String {
     if json {
-        let moved: Vec<_> = rebound.moved.iter().map(|(alias, from)| json!({ "identifier": alias, "from": from })).collect();
+        let moved: Vec<_> =
+            rebound.moved.iter().map(|(alias, from)| json!({ "identifier": alias, "from": from })).collect();
         return pretty(&json!({ "moved": moved, "to": rebound.to }));
     }
     if rebound.moved.is_empty() {

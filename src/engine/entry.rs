@@ -8,8 +8,8 @@ use crate::{
     maintenance::{
         change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
-        ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
         identity::Identified,
+        ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
         location::Location,
         lock::{AskingState, Refusal, Request},
         native::System,

@@ -11,7 +11,7 @@ use crate::{
     backend::Identity,
     maintenance::{
         aliases::{Alias, SystemUuid},
-        identity::{AliasClaim, Identified, IdentityError, Place, Sighting, decide},
+        identity::{AliasClaim, Identified, Place, Sighting, decide},
         ids::LockKey,
         lock::ServerLock,
     },

@@ -32,7 +32,8 @@ impl Engine {
         key: Option<&str>,
         reason: &str,
     ) -> Result<Rebound, EngineError> {
-        let to = key.map(|key| SystemUuid::read(key).map_or_else(|| LockKey(key.trim().to_owned()), SystemUuid::lock_key));
+        let to =
+            key.map(|key| SystemUuid::read(key).map_or_else(|| LockKey(key.trim().to_owned()), SystemUuid::lock_key));
         let aliases: Vec<Alias> =
             identifiers.iter().map(|text| Alias::read(text).unwrap_or_else(|| Alias::name(text))).collect();
         let mut places = self.places(&aliases).await?;

@@ -265,9 +265,27 @@ mod tests {
         let in_chassis = Alias::serial("HPE", "X1", Some("/redfish/v1/Systems/Node0")).unwrap();
         assert_eq!(in_chassis.to_string(), "serial:hpe/x1#/redfish/v1/Systems/Node0");
         for number in [
-            "", " ", "0", "00000000", "FFFFFFFF", "........", "xxxxxxxx", "0123456789", "1234567890", "123456789",
-            "12345", "To be filled by O.E.M.", "To Be Filled By O.E.M", "Default string", "N/A", "n.a.", "None",
-            "Not Specified", "System Serial Number", "unknown", "NULL",
+            "",
+            " ",
+            "0",
+            "00000000",
+            "FFFFFFFF",
+            "........",
+            "xxxxxxxx",
+            "0123456789",
+            "1234567890",
+            "123456789",
+            "12345",
+            "To be filled by O.E.M.",
+            "To Be Filled By O.E.M",
+            "Default string",
+            "N/A",
+            "n.a.",
+            "None",
+            "Not Specified",
+            "System Serial Number",
+            "unknown",
+            "NULL",
         ] {
             assert_eq!(serial("Maker", number), None, "{number:?}");
             assert_eq!(serial(number, "CN7475"), None, "{number:?}");

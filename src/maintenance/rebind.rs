@@ -123,7 +123,11 @@ pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
 
 /// The lock that an identifier leads to: the end of its trail from where it was claimed first. `None`: to no lock.
 #[must_use]
-pub fn trail_end<'a>(alias: &Alias, first: &LockKey, lock: impl Fn(&LockKey) -> Option<&'a ServerLock>) -> Option<LockKey> {
+pub fn trail_end<'a>(
+    alias: &Alias,
+    first: &LockKey,
+    lock: impl Fn(&LockKey) -> Option<&'a ServerLock>,
+) -> Option<LockKey> {
     let (mut key, mut version) = (first.clone(), 0);
     loop {
         match lock(&key).and_then(|lock| lock.moved_on(alias, version)) {

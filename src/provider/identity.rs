@@ -80,7 +80,10 @@ mod tests {
         let error = IdentityError::OtherLock {
             name: Alias::name("team/node"),
             key: lock("5d5d5544-0037-3010-8052-b4c04f4d3332"),
-            others: vec![(Alias::serial("Dell Inc.", "CN42", None).unwrap(), lock("4c4c4544-0037-3010-8052-b4c04f4d3332"))],
+            others: vec![(
+                Alias::serial("Dell Inc.", "CN42", None).unwrap(),
+                lock("4c4c4544-0037-3010-8052-b4c04f4d3332"),
+            )],
         };
         let text = of_identity("node", &error).detail.to_string();
         for line in [

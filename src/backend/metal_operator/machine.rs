@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        Backend as _, BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance,
-        PowerControl, redfish::RedfishBackend,
+        Backend as _, BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
+        redfish::RedfishBackend,
     },
     maintenance::{
         machine::{

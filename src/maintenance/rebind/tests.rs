@@ -133,7 +133,9 @@ impl World {
     }
 
     fn claim(&mut self, process: usize) {
-        let Process { found: Some(found), waits: Some(_), drives: false, .. } = &self.processes[process] else { return };
+        let Process { found: Some(found), waits: Some(_), drives: false, .. } = &self.processes[process] else {
+            return;
+        };
         let Identified { key, fresh, .. } = found.clone();
         let mut lost = false;
         let mut claims = Vec::new();
@@ -163,6 +165,7 @@ impl World {
             id: MaintenanceId::new("ops", &format!("m{}", self.made)).unwrap(),
             owner: "team".into(),
             spec: Spec { hold_place_for: Duration::from_secs(900), ..Spec::new(Kind::Maintenance, "node") },
+            location: None,
             native: None,
             runner: Runner {
                 id: RunnerId(format!("r{process}")),
@@ -213,7 +216,8 @@ impl World {
             return;
         }
         for (key, claims) in from {
-            let hidden = if self.without == Without::Idleness { std::mem::take(&mut self.lock(&key).active) } else { vec![] };
+            let hidden =
+                if self.without == Without::Idleness { std::mem::take(&mut self.lock(&key).active) } else { vec![] };
             self.lock(&key).give_up(&claims, &rebind, now()).unwrap();
             self.lock(&key).active.extend(hidden);
         }
@@ -236,8 +240,12 @@ impl World {
 
     /// The locks under which a server has a maintenance that may be admitted.
     fn holders(&self, server: usize) -> Vec<&LockKey> {
-        let mut keys: Vec<&LockKey> =
-            self.processes.iter().filter(|p| p.server == server && p.drives).filter_map(|p| Some(&p.waits.as_ref()?.0)).collect();
+        let mut keys: Vec<&LockKey> = self
+            .processes
+            .iter()
+            .filter(|p| p.server == server && p.drives)
+            .filter_map(|p| Some(&p.waits.as_ref()?.0))
+            .collect();
         keys.sort();
         keys.dedup();
         keys

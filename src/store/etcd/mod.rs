@@ -338,7 +338,9 @@ impl Store for EtcdStore {
                 let gets = servers.iter().map(|server| TxnOp::get(self.link.keys.bound(server), None));
                 let reply = self.link.txn(Txn::new().and_then(gets.collect::<Vec<_>>())).await?;
                 let mut found = Reads::of(reply.op_responses());
-                let one = |_| found.next(&self.link.faults)?.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose();
+                let one = |_| {
+                    found.next(&self.link.faults)?.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose()
+                };
                 servers.iter().map(one).collect()
             })
             .await
