@@ -7,7 +7,7 @@ use crate::maintenance::{
     aliases::SystemUuid,
     identity::{Identified, Sighting, decide},
     ids::{Runner, RunnerId},
-    lock::{Leases, Request},
+    lock::{AskingState, Leases, Request},
     spec::{Kind, Spec},
 };
 
@@ -178,6 +178,7 @@ impl World {
                 commit: None,
             },
             keeps_place: false,
+            asking: AskingState::default(),
         };
         let asks = self.without != Without::CheckInTransaction;
         let lock = self.lock(&key);
