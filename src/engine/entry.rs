@@ -139,7 +139,7 @@ impl Engine {
             Some(fence) => fence,
             None => {
                 let runner = self.runner();
-                match self.apply(key, &LockChange::Attach { uid, runner, token: token() }).await? {
+                match self.apply(key, &LockChange::Attach { uid, runner, token: token(), state: "" }).await? {
                     Applied::Attached { fence, .. } => fence,
                     _ => return Err(no_answer()),
                 }

@@ -25,9 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    backend::{
-        Backend, BackendError, BootControl, Identity, Machine, MediaControl, PowerControl, before_change,
-    },
+    backend::{Backend, BackendError, BootControl, Identity, Machine, MediaControl, PowerControl, before_change},
     clock::SimulatedClock,
     maintenance::{
         decide::Finish,
