@@ -3,39 +3,26 @@
 //! A process that is stopped or cut off in the middle of a transaction would keep its locks in the store, and with them
 //! everybody else, until the store notices. So nothing is locked: the lock is read, the transition is applied here, and
 //! the result is written on the condition that nobody wrote in between; otherwise all of it begins again on fresh data.
+//! `group.rs` does that, for all transitions of a process that come together.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{
-    StoreError, Transition,
+    StoreError,
     extended::StoredSlot,
     views::{Known, Stored},
 };
-use crate::{
-    clock::Clock,
-    maintenance::{
-        ids::{LockKey, Uid},
-        lock::{AuditEvent, Leases, ServerLock},
-        state::Maintenance,
-    },
+use crate::maintenance::{
+    ids::{LockKey, Uid},
+    lock::{AuditEvent, Leases, ServerLock},
+    state::Maintenance,
 };
 
 /// How many commits of a lock are remembered, so that somebody whose reply was lost finds out whether his is among them.
 const REMEMBERED: usize = 32;
-
-/// For how long a change is tried again whose writing gets no reply, while reading does.
-const GIVE_UP: Duration = Duration::from_secs(30);
-
-/// The first pause after a lost race; later ones grow to the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// One lock as it was read.
 #[derive(Debug)]
@@ -56,7 +43,7 @@ impl Commits {
         Self([lock, words].map(|text| text.split_whitespace().map(str::to_owned).collect()))
     }
 
-    fn contain(&self, names: &[String]) -> bool {
+    pub(super) fn contain(&self, names: &[String]) -> bool {
         self.0.iter().flatten().any(|commit| names.contains(commit))
     }
 
@@ -89,7 +76,7 @@ impl Commits {
     }
 
     /// Whether each commit since `earlier` is among them.
-    fn reach(&self, earlier: &Self) -> bool {
+    pub(super) fn reach(&self, earlier: &Self) -> bool {
         self.0.iter().zip(&earlier.0).all(|(now, before)| match before.first() {
             Some(newest) => now.contains(newest),
             None => now.len() < REMEMBERED,
@@ -188,6 +175,15 @@ pub(super) trait Conditional: Send + Sync {
     /// somebody else was first. [`StoreError::Unavailable`] leaves open whether it was written.
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError>;
 
+    /// How many transitions one commit may carry. A larger commit of a store with a limit would only be rejected and
+    /// made again in halves.
+    fn together(&self) -> usize {
+        64
+    }
+
+    /// The error for a commit whose reply was never awaited, because the task that sent it ended.
+    fn unanswered(&self) -> StoreError;
+
     /// The error of a lock that has lost commits. Whoever watches it has to look again.
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError;
 }
@@ -198,87 +194,4 @@ pub(super) async fn look(store: &dyn Conditional, known: &Known, key: &LockKey) 
     let loaded = store.load(key, seen.stored.clone()).await?;
     known.settle(&seen, &loaded.stored).map_err(|cause| store.went_back(key, cause))?;
     Ok(loaded)
-}
-
-/// Commits without a reply, all from one revision.
-struct Lost {
-    names: Vec<String>,
-    revision: i64,
-    commits: Arc<Commits>,
-    since: Duration,
-    error: StoreError,
-}
-
-/// Applies a transition. What is stored then, or `None` when it changed nothing.
-pub(super) async fn transact(
-    store: &dyn Conditional,
-    clock: &dyn Clock,
-    known: &Known,
-    key: &LockKey,
-    transition: &mut Transition<'_>,
-) -> Result<Option<Stored>, StoreError> {
-    // Those of one process would only race against each other.
-    let _turn = known.turn().await;
-    let mut lost: Option<Lost> = None;
-    let mut pause = PAUSE.0;
-    loop {
-        let loaded = look(store, known, key).await?;
-        if let Some(open) = &lost {
-            if loaded.stored.commits.contain(&open.names) {
-                // The reply was lost, not the commit.
-                return Ok(Some(loaded.stored));
-            }
-            if loaded.stored.revision != open.revision {
-                // So many others wrote that ours may be among those that are forgotten: made again, it might be twice.
-                if !loaded.stored.commits.reach(&open.commits) {
-                    return Err(open.error.clone());
-                }
-                // Somebody else was first. Ours fails its condition, now or when it arrives.
-                lost = None;
-            } else if clock.monotonic().saturating_sub(open.since) > GIVE_UP {
-                return Err(open.error.clone());
-            }
-        }
-        let mut after = (*loaded.stored.lock).clone();
-        transition(&mut after, &loaded.leases, loaded.now)?;
-        let finished = std::mem::take(&mut after.finished);
-        let events = std::mem::take(&mut after.events);
-        if after == *loaded.stored.lock && finished.is_empty() && events.is_empty() {
-            return Ok(None);
-        }
-        let name = Uuid::new_v4().simple().to_string();
-        let change = Change::new(&loaded.stored, &after, &finished, &events, &name);
-        let committed = store.commit(&change).await;
-        drop(change);
-        match committed {
-            Ok(Some(revision)) => {
-                let stored = loaded.stored.after(revision, after, &name);
-                known.remember(&stored);
-                return Ok(Some(stored));
-            }
-            Ok(None) => {}
-            // Whether it was written is seen in what is read next; a late arrival fails its condition.
-            Err(error @ StoreError::Unavailable { .. }) => {
-                tracing::debug!(%error, %key, "a commit without a reply");
-                let open = lost.get_or_insert_with(|| Lost {
-                    names: Vec::new(),
-                    revision: loaded.stored.revision,
-                    commits: Arc::clone(&loaded.stored.commits),
-                    since: clock.monotonic(),
-                    error: error.clone(),
-                });
-                open.names.push(name);
-                open.error = error;
-            }
-            Err(error) => return Err(error),
-        }
-        clock.sleep(jittered(pause)).await;
-        pause = (pause * 2).min(PAUSE.1);
-    }
-}
-
-/// Between nothing and `pause`, so that racers part.
-fn jittered(pause: Duration) -> Duration {
-    let share = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
-    pause.mul_f64(share)
 }

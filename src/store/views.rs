@@ -20,7 +20,7 @@ use crate::{
         ids::{Generation, LockKey},
         lock::ServerLock,
     },
-    store::{LockView, StoreError, optimistic::Commits},
+    store::{LockView, StoreError, group::Line, optimistic::Commits},
 };
 
 /// How many keys are remembered. More are possible; they are decoded at each read.
@@ -89,7 +89,7 @@ pub(super) struct Known {
     begun: AtomicU64,
     last: tokio::sync::Mutex<Option<(u64, Snapshot)>>,
     memory: Mutex<Memory>,
-    writing: tokio::sync::Mutex<()>,
+    line: Arc<Line>,
 }
 
 impl Known {
@@ -97,9 +97,9 @@ impl Known {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the other writers of this process.
-    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.writing.lock().await
+    /// The writers of this process.
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.line
     }
 
     /// The lock as it was read or written last, before it is read again.
