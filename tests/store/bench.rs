@@ -1,6 +1,7 @@
 //! What a case gets: a store to open as often as it likes, and the clock of that store.
 
 use std::{
+    collections::HashMap,
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
@@ -13,18 +14,19 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
 use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::{Boot, BootTime, Clock, SystemClock},
     maintenance::{
-        ids::{Fence, LockKey, Uid},
-        lock::{Leases, Refusal, Request, ServerLock},
+        ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
     store::{
-        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore,
-        SqliteOptions, SqliteStore, Store, StoreError,
+        Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore,
+        LockView, SqliteOptions, SqliteStore, Store, StoreError, Transition,
     },
 };
 
@@ -128,6 +130,99 @@ impl Clock for WrongClock {
     }
 }
 
+/// When the lease of each process would run out on a clock that is moved by hand.
+type Renewals = Arc<Mutex<HashMap<RunnerId, Timestamp>>>;
+
+/// A store that notes each renewal, because etcd counts the time of a lease by itself.
+#[derive(Debug)]
+struct Renewing {
+    store: EtcdStore,
+    clock: Arc<HandClock>,
+    renewals: Renewals,
+}
+
+#[async_trait]
+impl Store for Renewing {
+    fn id(&self) -> &str {
+        self.store.id()
+    }
+
+    fn address(&self) -> String {
+        self.store.address()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        self.store.reach_warning()
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        self.store.transact(key, transition).await
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        self.store.view(key).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.store.view_all().await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+        self.store.find(id).await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+        self.store.find_uid(uid).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        self.store.renew(runner, ttl).await?;
+        let until = self.clock.now() + SignedDuration::try_from(ttl).unwrap();
+        self.renewals.lock().unwrap().insert(runner.id.clone(), until);
+        Ok(())
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.store.resign(runner).await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        self.store.binding(server).await
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        self.store.bind(server, key, rebind).await
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        self.store.audit(id, limit).await
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        self.store.contents().await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        self.store.fill(contents).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.store.prune(keep, most).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        self.store.claim_sweep(runner, length).await
+    }
+
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
+        self.store.changes(key)
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
 impl Bench {
     /// One more handle on the same store, as another process would have it.
     pub async fn open(&self) -> Arc<dyn Store> {
@@ -184,23 +279,27 @@ impl Bench {
         let prefix = Etcd::prefix();
         let (url, clock) = (cluster.url(&prefix), HandClock::new());
         let host = cluster.hosts();
-        // What etcd does to the leases that run out.
+        // What etcd does to the leases that run out: when each was renewed last is not in the store.
+        let renewals = Renewals::default();
+        let ends = renewals.clone();
         let set = move |now: Timestamp| -> Done {
-            let (host, all) = (host.clone(), format!("{prefix}/alive/"));
+            let over: Vec<RunnerId> =
+                ends.lock().unwrap().extract_if(|_, until| *until <= now).map(|(runner, _)| runner).collect();
+            let (host, prefix) = (host.clone(), prefix.clone());
             Box::pin(async move {
                 let mut client = etcd_client::Client::connect([host], None).await.unwrap();
-                let leased = client.get(all, Some(etcd_client::GetOptions::new().with_prefix())).await.unwrap();
-                for pair in leased.kvs() {
-                    if serde_json::from_slice::<Timestamp>(pair.value()).unwrap() <= now {
-                        client.delete(pair.key(), None).await.unwrap();
-                    }
+                for runner in over {
+                    client.delete(format!("{prefix}/alive/{}", runner.0), None).await.unwrap();
                 }
             })
         };
         let time = clock.clone();
         let open = move || -> Opening {
-            let (url, time) = (url.clone(), time.clone());
-            Box::pin(async move { Arc::new(etcd(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+            let (url, time, renewals) = (url.clone(), time.clone(), renewals.clone());
+            Box::pin(async move {
+                let store = etcd(&url, Some(time.clone())).await.unwrap();
+                Arc::new(Renewing { store, clock: time, renewals }) as Arc<dyn Store>
+            })
         };
         Self { clock, open: Box::new(open), set: Box::new(set), past: None, _folder: None }
     }

@@ -25,10 +25,10 @@ use terraform_provider_metal::{
 };
 
 use crate::{
-    bench::{WrongClock, apply, etcd, finish, hold, join, soon, try_admit},
+    bench::{Bench, WrongClock, apply, etcd, finish, hold, join, soon, try_admit},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
-    talk::{a_crowd_leaves, approval, approve, claim, enqueue, of, said, timed, until},
+    talk::{a_crowd_leaves, a_group_loses_its_reply, approval, approve, claim, enqueue, of, said, timed, until},
     watching::outlives,
 };
 
@@ -126,6 +126,128 @@ async fn a_lease_that_is_renewed_outlives_its_length_many_times() {
     }
 }
 
+/// The revision of the whole cluster, which every write moves.
+async fn revision(client: &mut etcd_client::Client) -> i64 {
+    client.get("nothing", None).await.unwrap().header().unwrap().revision()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_only_waits_writes_nothing() {
+    const LENGTH: Duration = Duration::from_secs(2);
+    let cluster = Etcd::start(1, &[]);
+    let url = cluster.url("metal");
+    let (store, other) = (open(&url).await, open(&url).await);
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    store.renew(&runner(1), LENGTH).await.unwrap();
+    let mut client = raw(&cluster.hosts()).await;
+    let before = revision(&mut client).await;
+    let began = Instant::now();
+    while began.elapsed() < LENGTH * 3 {
+        store.renew(&runner(1), LENGTH).await.unwrap();
+        let view = other.view(&key("k")).await.unwrap();
+        assert!(view.lock.may_act(&uid, generation, &view.leases, view.now), "after {:?}", began.elapsed());
+        tokio::time::sleep(LENGTH / 10).await;
+    }
+    assert_eq!(revision(&mut client).await, before, "a heartbeat moved the revision of the cluster");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_lease_was_ended_by_another_notices_with_its_next_heartbeat() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let url = cluster.url(&prefix);
+    let (one, two) = (open(&url).await, open(&url).await);
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    let acts = async || {
+        let view = two.view(&key("k")).await.unwrap();
+        view.lock.may_act(&uid, generation, &view.leases, view.now)
+    };
+    two.resign(&runner(1).id).await.unwrap();
+    assert!(!acts().await);
+    one.renew(&runner(1), TTL).await.unwrap();
+    assert!(acts().await);
+    // Only its key is gone, as when the process that ended it died right after that: its lease itself is still there.
+    raw(&cluster.hosts()).await.delete(format!("{prefix}/alive/runner-1"), None).await.unwrap();
+    assert!(!acts().await);
+    one.renew(&runner(1), TTL).await.unwrap();
+    assert!(acts().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_are_gone_for_long_are_forgotten_unless_a_record_names_them() {
+    const DAY: Duration = Duration::from_hours(24);
+    let bench = Bench::etcd().await;
+    let store = bench.open().await;
+    for n in 0..5 {
+        join(&*store, &key("k"), &request(&format!("m{n}"), n)).await.unwrap();
+    }
+    for n in 10..30 {
+        store.renew(&runner(n), TTL).await.unwrap();
+        store.resign(&runner(n).id).await.unwrap();
+    }
+    store.resign(&runner(0).id).await.unwrap();
+    let prefix = store.address().rsplit_once('/').unwrap().1.to_owned();
+    let mut client = raw(&Etcd::shared().hosts()).await;
+    let mut seen = async || {
+        let all = etcd_client::GetOptions::new().with_prefix().with_keys_only();
+        client.get(format!("{prefix}/seen/"), Some(all)).await.unwrap().kvs().len()
+    };
+    assert_eq!(seen().await, 21);
+    bench.pass(DAY / 2).await;
+    while store.prune(Duration::ZERO, 100).await.unwrap() > 0 {}
+    assert_eq!(seen().await, 21, "their places may be kept");
+    bench.pass(DAY).await;
+    assert_eq!(store.prune(DAY * 30, 100).await.unwrap(), 0);
+    assert_eq!(seen().await, 21, "history is kept for longer");
+    let mut gone = 0;
+    while let more @ 1.. = store.prune(DAY, 7).await.unwrap() {
+        assert!(more <= 7);
+        gone += more;
+    }
+    assert_eq!((gone, seen().await), (20, 1));
+}
+
+/// etcd takes no puts then, and keeps leases alive, reads and deletes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_space_holds_stay_alive_old_history_goes_and_a_release_follows_the_guide() {
+    let cluster = Etcd::start(1, &["--quota-backend-bytes=16777216"]);
+    let store = open(&cluster.url("metal")).await;
+    let (past, generation) = hold(&*store, &key("k"), &request("past", 2)).await;
+    finish(&*store, &key("k"), &past, generation).await.unwrap();
+    let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
+    let mut client = raw(&cluster.hosts()).await;
+    let big = "x".repeat(1_000_000);
+    let mut puts = 0;
+    let full = loop {
+        match client.put(format!("others/{puts}"), big.clone(), None).await {
+            Ok(_) => puts += 1,
+            Err(error) => break error,
+        }
+        assert!(puts < 100);
+    };
+    assert!(full.to_string().contains("space exceeded"), "{full}");
+    // Nothing can be recorded, so nothing may be done to the server.
+    let refused = finish(&*store, &key("k"), &uid, generation).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
+    assert!(refused.to_string().contains("no space left"), "{refused}");
+    // Its process stays alive, and is seen to be.
+    store.renew(&runner(1), TTL).await.unwrap();
+    let view = open(&cluster.url("metal")).await.view(&key("k")).await.unwrap();
+    assert!(view.lock.may_act(&uid, generation, &view.leases, view.now));
+    // History is deleted.
+    while store.prune(Duration::ZERO, 100).await.unwrap() > 0 {}
+    assert_eq!(store.find_uid(&past).await.unwrap(), None);
+    // What the guide says: delete what is not needed, compact, defragment, disarm.
+    let all = etcd_client::DeleteOptions::new().with_prefix();
+    client.delete("others/", Some(all)).await.unwrap();
+    let at = revision(&mut client).await;
+    client.compact(at, Some(etcd_client::CompactionOptions::new().with_physical())).await.unwrap();
+    client.defragment().await.unwrap();
+    client.alarm(etcd_client::AlarmAction::Deactivate, etcd_client::AlarmType::Nospace, None).await.unwrap();
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+    assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_whose_clocks_are_years_apart_agree_on_the_time_and_on_who_is_alive() {
     let url = Etcd::shared().url(&Etcd::prefix());
@@ -220,6 +342,24 @@ async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
     assert_eq!(after.contents().await.unwrap().violations(), [""; 0]);
 }
 
+/// What ends it writes as much again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_maintenance_that_etcd_could_not_end_is_not_taken() {
+    let url = Etcd::shared().url(&Etcd::prefix());
+    let store = open(&url).await;
+    let large = |name: &str, bytes| {
+        let spec = Spec { reason: Some("x".repeat(bytes)), ..spec() };
+        Request { spec, ..request(name, 1) }
+    };
+    let refused = join(&*store, &key("k"), &large("large", 1_300_000)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
+    assert!(refused.to_string().contains("is full"), "{}", &refused.to_string()[..300]);
+    // A little less, and it comes to its end.
+    let (uid, generation) = hold(&*store, &key("k"), &large("less", 550_000)).await;
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+    assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
+}
+
 /// They are dropped by whoever comes next; were that more than etcd takes at once, nobody could ever come again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_waiters_that_went_away_do_not_block_a_server() {
@@ -270,6 +410,16 @@ async fn a_change_whose_reply_was_lost_is_made_once_however_much_others_change()
     let (result, said, tickets) = reply_lost(60).await;
     assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
     assert_eq!((said, tickets), (vec!["enqueued".to_owned()], 61));
+}
+
+/// Forty at once, in commits whose replies are lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_group_whose_reply_was_lost_each_is_applied_once() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let proxy = Toxiproxy::to(&cluster.hosts());
+    let direct = open(&cluster.url(&prefix)).await;
+    let through = open(&format!("etcd://{}/{prefix}", proxy.host())).await;
+    a_group_loses_its_reply(&direct, &through, &proxy).await;
 }
 
 /// Approvals are written to a key of their own, and it is not the runs that push them out of what is remembered there.

@@ -12,8 +12,11 @@ use super::{
 };
 use crate::{
     maintenance::{ids::MaintenanceId, lock::AuditEvent, state::Maintenance},
-    store::{StoreError, extended::StoredSlot, optimistic::Change},
+    store::{StoreError, capacity, extended::StoredSlot, optimistic::Change},
 };
+
+/// What one request of etcd takes, in bytes, unless it is told otherwise (`--max-request-bytes`).
+const REQUEST: usize = 3 * 512 * 1024;
 
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
@@ -108,6 +111,12 @@ pub(super) fn transaction(
         writes.active(record, change.is_new(record))?;
     }
     writes.audit(change.events, commit)?;
+    if change.adds() {
+        // What ends a record writes about as much again.
+        let bytes = writes.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
+        capacity::check(faults, key, bytes, REQUEST, "bytes")?;
+        capacity::check(faults, key, after.active.len(), capacity::RECORDS, "records")?;
+    }
     let (same_claim, told) = (change.same_claim(), change.told());
     // The words of a claim that is over count no more by themselves: only an owner's role may write there.
     if told && (same_claim || !after.ownership.approvals.is_empty()) {

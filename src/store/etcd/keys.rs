@@ -11,10 +11,11 @@
 //! | `uid/<uid>` | where that record is |
 //! | `past/<namespace>/<name>/<uid>` | a record that is over |
 //! | `audit/<namespace>/<name>/<commit>` | what one change did |
-//! | `alive/<runner>` | there as long as the lease of the process; until when, as the process counted |
-//! | `seen/<runner>` | the same without a lease: how long somebody has been away counts from it |
+//! | `alive/<runner>` | there as long as the lease of the process; how long that lasts without a keep-alive |
+//! | `seen/<runner>` | when a process without a lease was first missed, or ended: its absence counts from there |
 //! | `bound/<name>` | the machine behind a server's name |
 //! | `old/<time>/<commit>` | what may be forgotten, by the time it became history |
+//! | `old/sweeper` | until when one process has the right to forget it |
 
 use jiff::Timestamp;
 
@@ -122,6 +123,11 @@ impl Keys {
 
     pub(super) fn bound(&self, server: &str) -> String {
         format!("{}bound/{}", self.0, part(server))
+    }
+
+    /// Until when one process forgets what is old; behind all that is.
+    pub(super) fn sweeper(&self) -> String {
+        format!("{}old/sweeper", self.0)
     }
 
     /// Sorted by time.

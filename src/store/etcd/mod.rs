@@ -6,6 +6,7 @@
 mod commit;
 mod fault;
 mod keys;
+mod leases;
 mod link;
 mod rows;
 mod time;
@@ -27,6 +28,7 @@ pub use self::url::EtcdOptions;
 
 use self::{
     fault::Faults,
+    leases::OwnLeases,
     link::Link,
     rows::{Place, Read, Reads, json, text},
     time::ServerTime,
@@ -34,7 +36,8 @@ use self::{
 };
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
-    optimistic::{Change, Conditional, Loaded, look, transact},
+    group::transact,
+    optimistic::{Change, Conditional, Loaded, look},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -67,6 +70,7 @@ pub struct EtcdStore {
     id: String,
     link: Arc<Link>,
     time: ServerTime,
+    own_leases: OwnLeases,
     views: Views,
     watch: Arc<Watch>,
     lookout: Lookout,
@@ -87,6 +91,7 @@ impl EtcdStore {
         Ok(Self {
             id,
             time,
+            own_leases: OwnLeases::default(),
             views: Views::default(),
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             link,
@@ -110,9 +115,11 @@ impl EtcdStore {
             let reads: Vec<TxnOp> = some.iter().map(|runner| TxnOp::get(self.link.keys.seen(runner), None)).collect();
             let mut found = Reads::of(self.link.txn(Txn::new().and_then(reads)).await?.op_responses());
             for runner in some {
-                if let Some(pair) = found.next(&self.link.faults)?.kvs().first() {
-                    ended.push((runner.clone(), json::<Timestamp>(pair, &self.link.faults)?));
-                }
+                let noted = match found.next(&self.link.faults)?.kvs().first() {
+                    Some(pair) => Some(json(pair, &self.link.faults)?),
+                    None => leases::note_end(&self.link, runner, now).await?,
+                };
+                ended.extend(noted.map(|until: Timestamp| (runner.clone(), until)));
             }
         }
         for (runner, until) in ended {
@@ -216,6 +223,15 @@ impl Conditional for EtcdStore {
         self.watch.watchers.went_back(key);
         self.link.faults.went_back(cause)
     }
+
+    /// Each writes four keys, and etcd takes 128 operations at once unless it is told otherwise.
+    fn together(&self) -> usize {
+        24
+    }
+
+    fn unanswered(&self) -> StoreError {
+        self.link.faults.unavailable("the reply to a change was not awaited")
+    }
 }
 
 #[async_trait]
@@ -282,43 +298,12 @@ impl Store for EtcdStore {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        // Seconds is what etcd counts in; more than asked is safe, the process itself stops earlier.
-        let seconds = i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
-        self.link
-            .patience
-            .repeat(|| async {
-                let until = lease_end(self.time.now().await?, ttl);
-                let until = text(&runner.id.0, &until, &self.link.faults)?;
-                let granted = self.link.leases().await?.grant(seconds, None).await;
-                // A new lease each time: one that ran out meanwhile needs no other way. The old one ends unused.
-                let lease = granted.map_err(|error| self.link.faults.etcd(&error))?.id();
-                let alive = PutOptions::new().with_lease(lease);
-                let puts = [
-                    TxnOp::put(self.link.keys.alive(&runner.id), until.clone(), Some(alive)),
-                    TxnOp::put(self.link.keys.seen(&runner.id), until, None),
-                ];
-                self.link.txn(Txn::new().and_then(puts)).await?;
-                Ok(())
-            })
-            .await
+        self.link.patience.repeat(|| self.own_leases.renew(&self.link, self.time.now(), runner, ttl)).await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
-        self.link
-            .patience
-            .repeat(|| async {
-                let now = self.time.now().await?;
-                let Some(pair) = self.get(self.link.keys.seen(runner)).await? else { return Ok(()) };
-                let until: Timestamp = json(&pair, &self.link.faults)?;
-                let mut writes = vec![TxnOp::delete(self.link.keys.alive(runner), None)];
-                if now < until {
-                    let now = text(&runner.0, &now, &self.link.faults)?;
-                    writes.push(TxnOp::put(self.link.keys.seen(runner), now, None));
-                }
-                self.link.txn(Txn::new().and_then(writes)).await?;
-                Ok(())
-            })
-            .await
+        self.own_leases.forget(runner);
+        self.link.patience.repeat(|| async { leases::end(&self.link, runner, self.time.now().await?).await }).await
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
@@ -401,8 +386,22 @@ impl Store for EtcdStore {
     }
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
-        let before = forgotten_before(self.time.now().await?, keep);
-        self.link.patience.once(whole::prune(self, before, most)).await
+        let now = self.time.now().await?;
+        self.link.patience.once(whole::prune(self, forgotten_before(now, keep), now, most)).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        let (key, now) = (self.link.keys.sweeper(), self.time.now().await?);
+        let claim = text(&runner.0, &lease_end(now, length), &self.link.faults)?;
+        let found = self.link.patience.once(self.get(key.clone())).await?;
+        let until = found.as_ref().map(|pair| json::<Timestamp>(pair, &self.link.faults)).transpose()?;
+        if until.is_some_and(|until| until > now) {
+            return Ok(false);
+        }
+        let same = found.map_or(0, |pair| pair.mod_revision());
+        let unmoved = Compare::mod_revision(key.clone(), CompareOp::Equal, same);
+        let put = TxnOp::put(key, claim, None);
+        Ok(self.link.patience.once(self.link.txn(Txn::new().when([unmoved]).and_then([put]))).await?.succeeded())
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

@@ -6,10 +6,10 @@ use std::{
 };
 
 use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{fault::Faults, keys::Keys};
+use super::{fault::Faults, keys::Keys, leases::until};
 use crate::{
     maintenance::{
         approval::{Approval, Claim},
@@ -24,9 +24,6 @@ use crate::{
         views::Stored,
     },
 };
-
-/// A lease that the cluster still keeps is over this much later at the earliest, whatever its process counted.
-const STILL_ALIVE: SignedDuration = SignedDuration::from_millis(500);
 
 /// What `lock/…` holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -179,15 +176,14 @@ fn in_order(pairs: &[KeyValue], faults: &Faults) -> Result<Vec<Maintenance>, Sto
     pairs.into_iter().map(|pair| json(pair, faults)).collect()
 }
 
-/// Who has a lease, and until when at least.
+/// Which processes have a lease, and until when at most.
 pub(super) fn alive(
     pairs: &[KeyValue],
     now: Timestamp,
     faults: &Faults,
 ) -> Result<HashMap<RunnerId, Timestamp>, StoreError> {
-    let soon = now.checked_add(STILL_ALIVE).unwrap_or(now);
     let leases = pairs.iter().filter_map(|pair| Some((RunnerId(Keys::last(pair.key())?), pair)));
-    leases.map(|(runner, pair)| Ok((runner, json::<Timestamp>(pair, faults)?.max(soon)))).collect()
+    leases.map(|(runner, pair)| Ok((runner, until(pair, now, faults)?))).collect()
 }
 
 #[expect(clippy::too_many_arguments, reason = "each is one read")]

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Txn, TxnOp, WatchOptions, WatchStream};
+use etcd_client::{Txn, TxnOp, WatchFilterType, WatchOptions, WatchStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{keys::Keys, link::Link, rows::Reads};
@@ -87,6 +87,9 @@ async fn open(watch: &Watch) -> Result<WatchStream, StoreError> {
             let mut client = link.watches().await?;
             let mut stream = client.watch(link.keys.all("lock"), Some(from())).await.map_err(fault)?;
             stream.watch(link.keys.all("approvals"), Some(from())).await.map_err(fault)?;
+            // A process that is gone makes room: those behind it need not wait for the longest that it could have lived.
+            let ends = from().with_filters([WatchFilterType::NoPut]);
+            stream.watch(link.keys.all("alive"), Some(ends)).await.map_err(fault)?;
             Ok(stream)
         })
         .await
@@ -97,10 +100,12 @@ fn heard(watch: &Watch, reply: &etcd_client::WatchResponse) -> bool {
     if reply.canceled() || reply.compact_revision() > 0 {
         return false;
     }
+    let leases = watch.link.keys.all("alive");
     for event in reply.events() {
-        if let Some(pair) = event.kv()
-            && let Some(key) = Keys::last(pair.key())
-        {
+        let Some(pair) = event.kv() else { continue };
+        if pair.key().starts_with(leases.as_bytes()) {
+            watch.watchers.wake_all();
+        } else if let Some(key) = Keys::last(pair.key()) {
             watch.watchers.moved(&LockKey(key), pair.mod_revision());
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
     EtcdStore, Meta, SCHEMA,
@@ -192,8 +192,16 @@ fn place(record: &Maintenance, key: &str, store: &EtcdStore) -> Result<String, S
     text(&record.uid.0, &place, &store.link.faults)
 }
 
+/// A process that has been gone for less is remembered: a place in the queue may be kept for it.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
 /// Forgets what became history before a moment, and when those were last seen who are gone for longer.
-pub(super) async fn prune(store: &EtcdStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+pub(super) async fn prune(
+    store: &EtcdStore,
+    before: Timestamp,
+    now: Timestamp,
+    most: u32,
+) -> Result<u64, StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
     let oldest = oldest.with_sort(SortTarget::Key, SortOrder::Ascend);
@@ -207,6 +215,37 @@ pub(super) async fn prune(store: &EtcdStore, before: Timestamp, most: u32) -> Re
             let deletes: Vec<TxnOp> = some.iter().map(|key| TxnOp::delete(key.clone(), None)).collect();
             link.txn(Txn::new().and_then(deletes)).await?;
         }
+    }
+    if gone == 0 {
+        gone = forget_processes(store, before.min(now.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN)), most).await?;
+    }
+    Ok(gone)
+}
+
+/// Forgets processes that ended before a moment and that no active record names.
+async fn forget_processes(store: &EtcdStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+    let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
+    let reply = link.txn(Txn::new().and_then(rows::all_reads(keys))).await?;
+    let revision = reply.header().map(etcd_client::ResponseHeader::revision).unwrap_or_default();
+    let locks = rows::read_every(&mut Reads::of(reply.op_responses()), before, faults)?;
+    let records = locks.iter().flat_map(|read| &read.stored.lock.active);
+    let attached: HashSet<String> = records
+        .filter_map(|record| record.attachment.as_ref())
+        .map(|attachment| keys.seen(&attachment.runner.id))
+        .collect();
+    let mut doomed = Vec::new();
+    for pair in pages(store, &keys.all("seen"), revision).await? {
+        let key = String::from_utf8_lossy(pair.key()).into_owned();
+        if json::<Timestamp>(&pair, faults)? < before && !attached.contains(&key) {
+            doomed.push((key, pair.mod_revision()));
+        }
+    }
+    let mut gone = 0;
+    for (key, revision) in doomed.into_iter().take(most as usize) {
+        // One that came back, or was noted anew, is left alone.
+        let same = Compare::mod_revision(key.clone(), CompareOp::Equal, revision);
+        let delete = TxnOp::delete(key, None);
+        gone += u64::from(link.txn(Txn::new().when([same]).and_then([delete])).await?.succeeded());
     }
     Ok(gone)
 }
