@@ -16,6 +16,7 @@
 
 mod cluster;
 mod dead;
+mod fleet;
 mod hand_over;
 #[path = "../../tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
@@ -89,6 +90,9 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("hand-over") {
         rows.extend(hand_over::measure().await);
+    }
+    if wanted("fleet") {
+        rows.extend(fleet::measure().await);
     }
     if wanted("stores-hand-over") {
         rows.extend(stores_hand_over::measure().await);

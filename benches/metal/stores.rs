@@ -16,8 +16,13 @@ use terraform_provider_metal::{
 
 use crate::support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres};
 
-/// Those that are measured.
-pub const KINDS: [Kind; 4] = [Kind::Sqlite, Kind::Postgres, Kind::Etcd, Kind::Kubernetes];
+/// Those that are measured: all, or those that `BENCH_STORES` names, as in `BENCH_STORES="etcd SQLite"`.
+pub fn kinds() -> impl Iterator<Item = Kind> {
+    let named = std::env::var("BENCH_STORES").ok();
+    [Kind::Sqlite, Kind::Postgres, Kind::Etcd, Kind::Kubernetes]
+        .into_iter()
+        .filter(move |kind| named.as_ref().is_none_or(|named| named.split_whitespace().any(|name| name == kind.name())))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::{
     measure::{median, ms, percentile, ratio},
-    stores::{Backing, KINDS, Kind, key, open, runner},
+    stores::{Backing, Kind, key, kinds, open, runner},
     stores_lock::{finish, join, keep_alive, request, try_admit},
     stores_plain::Plain,
     stores_worker::{Crowd, Hold, PROCESSES, monotonic},
@@ -16,7 +16,7 @@ const CROWDS: [(usize, usize, usize); 4] = [(1, 60, 1), (10, 10, 10), (100, 2, 1
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         for (waiters, rounds, most) in CROWDS {
             let row = among(kind, waiters, rounds, most).await;
             println!("{}: {} ({})", row.what, row.measured, row.reference);

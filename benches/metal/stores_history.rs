@@ -13,7 +13,7 @@ use terraform_provider_metal::{
 
 use crate::{
     measure::{median, ms, ratio},
-    stores::{Backing, KINDS, Kind, key, open, runner},
+    stores::{Backing, Kind, key, kinds, open, runner},
     stores_lock::{finish, join, keep_alive, request, try_admit},
     table::Row,
 };
@@ -28,7 +28,7 @@ const TURNS: usize = 150;
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         rows.push(of(kind).await);
     }
     rows

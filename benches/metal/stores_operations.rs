@@ -9,7 +9,7 @@ use terraform_provider_metal::store::Store;
 
 use crate::{
     measure::middle,
-    stores::{Backing, KINDS, Kind, key, open, runner},
+    stores::{Backing, Kind, key, kinds, open, runner},
     stores_lock::{Place, TTL, finish, join, keep_alive, request, try_admit},
     stores_plain::Plain,
     table::Row,
@@ -25,7 +25,7 @@ const NAMES: [&str; 4] = ["enqueue", "admit", "heartbeat", "release"];
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         rows.extend(of(kind).await);
     }
     rows

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     measure::processor_time,
-    stores::{Backing, KINDS, Kind, key, open, runner},
+    stores::{Backing, Kind, key, kinds, open, runner},
     stores_lock::{join, keep_alive, request, try_admit},
     stores_worker::{Crowd, PROCESSES},
     table::Row,
@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(40);
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         for waiters in [100, 1000] {
             rows.push(with(kind, waiters).await);
         }
