@@ -8,10 +8,17 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Tuning;
-use crate::{clock::Clock, maintenance::ids::Runner, store::Store};
+use crate::{
+    clock::Clock,
+    maintenance::ids::{Runner, RunnerId},
+    store::Store,
+};
 
 /// When a process that has something to do begins to sweep: what it was started for comes first.
 const SWEEP_AFTER: Duration = Duration::from_secs(2);
+
+/// How long one process has the sweeping to itself: the next thousand runs leave it alone.
+const SWEEP_CLAIM: Duration = Duration::from_mins(10);
 
 /// How much is forgotten at once, and the pause after it.
 const SWEPT_AT_ONCE: u32 = 100;
@@ -85,8 +92,9 @@ impl LeaseKeeper {
             });
             if let Some(keep) = self.history {
                 let (store, clock, end) = (Arc::clone(&self.store), Arc::clone(&self.clock), self.end.clone());
+                let runner = self.runner.id.clone();
                 self.tasks.spawn(async move {
-                    end.run_until_cancelled(sweep(&*store, &*clock, keep)).await;
+                    end.run_until_cancelled(sweep(&*store, &*clock, &runner, keep)).await;
                 });
             }
         }
@@ -140,10 +148,18 @@ async fn renew(
     Ok(())
 }
 
-/// Forgets what is history for longer than it is kept. In small batches with pauses between them: nobody waits for it, and
-/// whoever comes next goes on.
-async fn sweep(store: &dyn Store, clock: &dyn Clock, keep: Duration) {
+/// Forgets what is history for longer than it is kept, unless another process does. In small batches with pauses between
+/// them: no one waits for it, and the next process continues.
+async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Duration) {
     clock.sleep(SWEEP_AFTER).await;
+    match store.claim_sweep(runner, SWEEP_CLAIM).await {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => {
+            tracing::debug!(%error, "old history is kept for now");
+            return;
+        }
+    }
     loop {
         match store.prune(keep, SWEPT_AT_ONCE).await {
             Ok(0) => return,

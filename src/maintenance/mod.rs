@@ -16,6 +16,7 @@ pub mod identity;
 pub mod ids;
 pub mod inspection;
 pub mod invariants;
+pub mod limits;
 pub mod location;
 pub mod lock;
 pub mod machine;

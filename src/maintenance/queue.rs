@@ -11,6 +11,7 @@ use super::{
     approval::{self, Consent, consent},
     hindrance::{Hindrance, changes_at, hindrances},
     ids::{Generation, MaintenanceId, Runner, Uid},
+    limits,
     lock::{Leases, ServerLock, place_kept_until},
     spec::Kind,
     state::{Maintenance, Phase},
@@ -183,11 +184,11 @@ fn wants_slot(lock: &ServerLock, record: &Maintenance) -> bool {
         && matches!(record.phase, Phase::Pending | Phase::Preparing(_) | Phase::Releasing { .. })
 }
 
-/// Priority with age counted in.
+/// Priority with age counted in. The range of priorities bounds for how long later requests go first.
 fn effective_priority(record: &Maintenance, aging: Duration, now: Timestamp) -> i64 {
     let step = i64::try_from(aging.as_secs()).unwrap_or(i64::MAX).max(1);
     let age = now.duration_since(record.requested_at).as_secs().max(0);
-    record.spec.priority.saturating_add(age / step)
+    limits::counted(record.spec.priority).saturating_add(age / step)
 }
 
 /// The waiters in the order in which they are served.

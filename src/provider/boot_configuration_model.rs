@@ -10,6 +10,7 @@ use tf_provider::{
 
 use crate::maintenance::{
     ids::MaintenanceId,
+    limits,
     machine::BootOverride,
     machine::shown_url,
     spec::{Kind, Spec},
@@ -19,7 +20,7 @@ use crate::maintenance::{
 use super::{
     boot::{self, BootModel, IgnitionModel, UrlModel},
     schema::{attributes, computed, object, optional, required, schema, timeouts},
-    values::{Text, Timeouts, bad, check_timeouts, given, known, not_empty, power},
+    values::{Text, Timeouts, bad, check_timeouts, given, known, power, short},
 };
 
 /// `previous_boot_override`.
@@ -164,7 +165,7 @@ impl BootConfigurationModel {
 
     /// What is asked, except the hold's incarnation, which only the store knows.
     pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Spec> {
-        not_empty(diags, &self.server, AttributePath::new("server"));
+        short(diags, &self.server, AttributePath::new("server"), limits::SERVER);
         let boot = self.boot().check(diags, &AttributePath::root());
         let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
         self.hold(diags);

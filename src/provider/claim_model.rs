@@ -12,6 +12,7 @@ use crate::{
     maintenance::{
         approval::{self, Asked, Claim},
         ids::MaintenanceId,
+        limits,
         queue::shown_time,
         spec::Policy,
     },
@@ -23,7 +24,7 @@ use super::{
     boot::IgnitionModel,
     schema::{Attributes, attributes, computed, object, optional, required, schema, timeouts},
     toleration::{self, Tolerations, tolerations_attribute},
-    values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, not_empty, power},
+    values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, power, short},
 };
 
 /// One request of `pending`.
@@ -176,8 +177,12 @@ pub(super) fn claim_schema() -> Schema {
 impl ClaimModel {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         check_names(diags, &self.namespace, &self.name);
-        for (name, value) in [("server", &self.server), ("contact", &self.contact), ("image", &self.image)] {
-            not_empty(diags, value, AttributePath::new(name));
+        for (name, value, most) in [
+            ("server", &self.server, limits::SERVER),
+            ("contact", &self.contact, limits::CONTACT),
+            ("image", &self.image, limits::URL),
+        ] {
+            short(diags, value, AttributePath::new(name), most);
         }
         power(diags, &self.server_power, AttributePath::new("server_power"));
         if let Value::Value(ignition) = &self.ignition {

@@ -26,7 +26,7 @@ use super::{
     cell::Cell,
     prospect::Prospect,
     schema::{attributes, computed, optional, required, schema},
-    values::{Text, bad, duration, given, known, one_of, power},
+    values::{Text, bad, check_priority, duration, given, known, one_of, power},
     window::{self, WindowModel, window_attribute},
 };
 
@@ -95,6 +95,7 @@ impl PreviewsModel {
         {
             bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
         }
+        check_priority(diags, &self.priority, path("priority"));
         let server_power = power(diags, &self.server_power, path("server_power"));
         let boot = match &self.boot_configuration {
             Value::Value(boot) => {

@@ -16,6 +16,7 @@ use crate::{
     engine::Engine,
     maintenance::{
         ids::MaintenanceId,
+        limits,
         spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
     },
 };
@@ -24,8 +25,8 @@ use super::{
     boot::{self, BootModel, UrlModel, check_url},
     schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, not_empty, one_of, or_default, power,
-        texts,
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, one_of,
+        or_default, power, short, texts,
     },
     window::{self, WindowModel, on_close, window_attribute},
 };
@@ -123,13 +124,13 @@ pub(super) fn maintenance_schema() -> Schema {
                 "With `OwnerApproval`: when the owner has not answered for so long, for example `\"72h\"`, the server is taken all the same. The owner is told so from the start. Default: never.",
             ),
         ),
-        ("reason", optional(String, "Why, for people. Shown wherever the holder is named.")),
-        ("ticket", optional(String, "Where it is discussed.")),
+        ("reason", optional(String, "Why, for people. Shown wherever the holder is named. At most 1024 characters.")),
+        ("ticket", optional(String, "Where it is discussed. At most 2048 characters.")),
         (
             "priority",
             defaulted(
                 Number,
-                "Higher goes first in the queue. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.",
+                "Higher goes first in the queue, from `-100` to `100`. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.",
             ),
         ),
         (
@@ -180,7 +181,7 @@ pub(super) fn maintenance_schema() -> Schema {
         ),
         (
             "triggers",
-            optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew."),
+            optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters."),
         ),
         ("id", computed(String, "`namespace/name`.")),
         (
@@ -294,9 +295,15 @@ impl MaintenanceModel {
     pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = |name: &'static str| AttributePath::new(name);
         check_names(diags, &self.namespace, &self.name);
-        for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
-            not_empty(diags, value, path(name));
+        for (name, value, most) in [
+            ("server", &self.server, limits::SERVER),
+            ("reason", &self.reason, limits::REASON),
+            ("ticket", &self.ticket, limits::TICKET),
+        ] {
+            short(diags, value, path(name), most);
         }
+        check_priority(diags, &self.priority, path("priority"));
+        check_triggers(diags, &self.triggers);
         let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
         let require_claim = self.require_claim == Value::Value(true);
         let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));

@@ -11,6 +11,7 @@ use crate::{
     engine::Engine,
     maintenance::{
         ids::MaintenanceId,
+        limits,
         machine::ResetType,
         operate::{OperationSpec, Proof, WhenOff},
         spec::{Kind, Policy, Spec},
@@ -22,7 +23,8 @@ use crate::{
 use super::{
     schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_timeouts, duration, given, known, not_empty, one_of, or_default,
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, known,
+        one_of, or_default, short,
         texts,
     },
     window::{self, WindowModel, window_attribute},
@@ -125,7 +127,7 @@ pub(super) fn operation_schema() -> Schema {
         ),
         ("reason", optional(String, "Why, for people.")),
         ("ticket", optional(String, "Where it is discussed.")),
-        ("priority", defaulted(Number, "Higher goes first in the queue. Default: `0`.")),
+        ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
         (
             "hold_place_for",
             defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
@@ -205,9 +207,15 @@ impl OperationModel {
     pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);
-        for (name, value) in [("server", &self.server), ("reason", &self.reason), ("ticket", &self.ticket)] {
-            not_empty(diags, value, path(name));
+        for (name, value, most) in [
+            ("server", &self.server, limits::SERVER),
+            ("reason", &self.reason, limits::REASON),
+            ("ticket", &self.ticket, limits::TICKET),
+        ] {
+            short(diags, value, path(name), most);
         }
+        check_priority(diags, &self.priority, path("priority"));
+        check_triggers(diags, &self.triggers);
         let reset = one_of(diags, &self.operation, path("operation"), &ResetType::NAMES, ResetType::from_name);
         let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
         let proof = one_of(diags, &self.proof, path("proof"), &Proof::NAMES, Proof::from_name);

@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tf_provider::{AttributePath, Diagnostics, value::Value};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    value::{Value, ValueNumber},
+};
 
 use crate::{
     maintenance::{
         ids::check_name,
+        limits::{self, LimitError},
         machine::{BootMode, PowerTarget},
     },
     plugin::diagnostic,
@@ -157,6 +161,7 @@ pub(super) fn boot_mode(diags: &mut Diagnostics, value: &Text, path: AttributePa
 /// An `http` or `https` URL.
 pub(super) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<String> {
     let text = given(value)?;
+    within_limit(diags, limits::check_length(text, limits::URL), path.clone());
     let problem = match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
             format!("It has the scheme {:?}; http and https are possible.", url.scheme())
@@ -177,6 +182,35 @@ pub(super) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath
 pub(super) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
         bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+    }
+}
+
+/// A text that must not be empty when it is given, nor longer than `most` characters.
+pub(super) fn short(diags: &mut Diagnostics, value: &Text, path: AttributePath, most: usize) {
+    not_empty(diags, value, path.clone());
+    if let Some(text) = given(value) {
+        within_limit(diags, limits::check_length(text, most), path);
+    }
+}
+
+/// Reports a limit that is exceeded.
+fn within_limit(diags: &mut Diagnostics, checked: Result<(), LimitError>, path: AttributePath) {
+    if let Err(problem) = checked {
+        bad(diags, path, "Beyond its limit", format!("It {problem}."));
+    }
+}
+
+/// A place in the queue's order.
+pub(super) fn check_priority(diags: &mut Diagnostics, value: &ValueNumber, path: AttributePath) {
+    if let Value::Value(priority) = value {
+        within_limit(diags, limits::check_priority(*priority), path);
+    }
+}
+
+/// Values whose change asks for a new run.
+pub(super) fn check_triggers(diags: &mut Diagnostics, value: &Texts) {
+    if let Err((part, problem)) = limits::check_triggers(&texts(value)) {
+        bad(diags, AttributePath::new("triggers"), "Beyond its limit", format!("{part} {problem}."));
     }
 }
 

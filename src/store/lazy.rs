@@ -144,6 +144,10 @@ impl Store for LazyStore {
         self.get().await?.fill(contents).await
     }
 
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        self.get().await?.claim_sweep(runner, length).await
+    }
+
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         self.get().await?.prune(keep, most).await
     }

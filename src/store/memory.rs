@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end, watchers::Watchers,
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, forgotten_before, lease_end, watchers::Watchers,
 };
 use crate::{
     clock::Clock,
@@ -217,6 +217,17 @@ impl Store for MemoryStore {
             !goes
         });
         Ok(u64::from(records) + u64::from(lines))
+    }
+
+    async fn claim_sweep(&self, _: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let sweeper = RunnerId(SWEEPER.to_owned());
+        if state.leases.get(&sweeper).is_some_and(|until| *until > now) {
+            return Ok(false);
+        }
+        state.leases.insert(sweeper, lease_end(now, length));
+        Ok(true)
     }
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {

@@ -4,11 +4,13 @@
 //! has no rule of its own. Whatever judges leases uses the store's clock, so that no decision compares the clocks of two
 //! machines.
 
+mod capacity;
 mod contents;
 mod error;
 mod etcd;
 mod extended;
 mod fault;
+mod group;
 mod kubernetes;
 mod lazy;
 mod memory;
@@ -153,6 +155,10 @@ pub trait Store: Send + Sync + Debug {
     /// at most about `most` of each, so that nobody waits for it. How much was forgotten; nothing when all is done.
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError>;
 
+    /// Claims the right to forget history for `length` from now, on the store's clock. `false`: another process has
+    /// claimed it and its claim has not run out. A claim is never given back: a process that dies costs one length.
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError>;
+
     /// A counter that moves whenever somebody, also another process, changed this lock key (heartbeats do not count).
     /// All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
@@ -167,6 +173,10 @@ pub trait Store: Send + Sync + Debug {
     /// Releases files and connections. Nothing is called afterwards.
     async fn close(&self);
 }
+
+/// Whose lease stands for the right to forget history, where the stores keep leases. No process is called so: theirs
+/// are UUIDs.
+const SWEEPER: &str = "sweeper";
 
 /// When a lease ends that begins now.
 fn lease_end(now: Timestamp, ttl: Duration) -> Timestamp {

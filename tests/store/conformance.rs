@@ -49,6 +49,7 @@ macro_rules! conforms {
             generation_and_tickets_outlive_the_record_and_the_handle
             the_queue_is_ordered_by_priority_then_ticket_then_age
             an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped
+            a_place_is_kept_from_the_end_of_its_process_on_however_long_it_waited
             a_place_kept_on_purpose_outlives_its_process
             who_was_replaced_is_refused
             the_end_of_a_hold_frees_the_slot_and_ends_what_acted_under_it
@@ -65,10 +66,13 @@ macro_rules! conforms {
             hundreds_of_watchers_wake_and_see_the_change
             a_refused_transition_changes_nothing
             concurrent_transactions_never_admit_two
+            those_who_come_together_are_each_applied_once_or_refused
+            the_end_of_a_task_undoes_nothing_of_the_others
             a_key_may_hold_any_text
             whatever_happens_it_means_the_same_as_in_memory
             its_contents_may_be_moved_into_an_empty_store
             history_is_forgotten_after_its_time
+            one_process_at_a_time_may_sweep
         }
     };
     // What needs a store that can be brought back to an earlier moment.
@@ -323,6 +327,30 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
     assert_eq!(store.find(&id("away")).await.unwrap(), None);
     let last = store.audit(&id("away"), 1).await.unwrap().remove(0);
     assert_eq!(last.what, "dropped");
+}
+
+pub async fn a_place_is_kept_from_the_end_of_its_process_on_however_long_it_waited(bench: &Bench) {
+    let store = bench.open().await;
+    let (uid, _) = join(&*store, &key("k"), &request("a", 1)).await.unwrap();
+    // It waits for twice as long as its place would be kept, under heartbeats.
+    for _ in 0..(HOLD_PLACE.as_secs() / TTL.as_secs() * 4) {
+        bench.pass(TTL / 2).await;
+        store.renew(&runner(1), TTL).await.unwrap();
+    }
+    bench.pass(TTL).await;
+    let left = async |store: &dyn Store| {
+        let change = |lock: &mut ServerLock, leases: &Leases, now| {
+            lock.drop_absent(leases, now);
+            Ok(lock.get(&uid).is_some())
+        };
+        apply(store, &key("k"), change).await.unwrap()
+    };
+    // The first who misses it and those after them count from the same moment.
+    assert!(left(&*store).await);
+    bench.pass(HOLD_PLACE - Duration::from_secs(1)).await;
+    assert!(left(&*bench.open().await).await, "its place is kept");
+    bench.pass(Duration::from_secs(2)).await;
+    assert!(!left(&*store).await);
 }
 
 pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
@@ -662,6 +690,102 @@ pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
     }
 }
 
+/// More than one commit carries, all at once through two handles: most ask for a place, some for a name that is taken
+/// elsewhere, some are refused after they have changed something.
+pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Bench) {
+    const ASKING: u32 = 90;
+    let handles = [bench.open().await, bench.open().await];
+    for n in 0..ASKING / 15 {
+        join(&*handles[0], &key("elsewhere"), &request(&format!("m{}", n * 15 + 3), 200 + n)).await.unwrap();
+    }
+    for n in 0..ASKING {
+        handles[0].renew(&runner(n), TTL).await.unwrap();
+    }
+    let asking = (0..ASKING).map(|n| {
+        let store = handles[(n % 2) as usize].clone();
+        tokio::spawn(async move {
+            let wish = request(&format!("m{n}"), n);
+            let k = key("k");
+            let asked = apply(&*store, &k, |lock, leases, now| {
+                let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
+                let generation = lock.attach(&uid, wish.runner.clone(), leases, now)?;
+                if n % 7 == 0 { Err(Refusal::WrongPhase("this test")) } else { Ok(generation) }
+            });
+            (wish.uid.clone(), asked.await)
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    let (mut joined, mut generations) = (0, Vec::new());
+    for (n, asked) in (0..ASKING).zip(asking) {
+        let (uid, asked) = soon("the end of a transition", asked).await.unwrap();
+        let name = id(&format!("m{n}"));
+        let lines = || async { handles[0].audit(&name, 9).await.unwrap() };
+        let view = handles[(n % 2) as usize].view(&key("k")).await.unwrap();
+        match asked {
+            Ok(generation) => {
+                assert!(n % 7 != 0 && n % 15 != 3, "{n}");
+                assert_eq!(view.lock.get(&uid).unwrap().generation, generation, "{n}");
+                assert_eq!(lines().await.len(), 1, "{n} is in the audit once");
+                generations.push(generation);
+                joined += 1;
+            }
+            Err(StoreError::Refused(Refusal::WrongPhase(_))) => assert!(n % 7 == 0 && view.lock.get(&uid).is_none()),
+            Err(taken) => {
+                assert_eq!(taken, StoreError::NameTaken { id: name.clone(), key: key("elsewhere") }, "{n}");
+                assert!(n % 15 == 3 && view.lock.get(&uid).is_none(), "{n}");
+            }
+        }
+    }
+    generations.sort_unstable();
+    assert_eq!(generations, (1..=joined).collect::<Vec<_>>());
+    let third = bench.open().await.view(&key("k")).await.unwrap();
+    let mut tickets: Vec<_> = third.lock.active.iter().map(|record| record.ticket_number).collect();
+    tickets.sort_unstable();
+    assert_eq!((tickets, third.lock.generation), ((1..=joined).collect(), joined));
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// Tasks end in the middle, the one that writes for all of them, too.
+pub async fn the_end_of_a_task_undoes_nothing_of_the_others(bench: &Bench) {
+    const ASKING: u32 = 40;
+    let store = bench.open().await;
+    for n in 0..ASKING {
+        store.renew(&runner(n), TTL).await.unwrap();
+    }
+    for round in 0..5 {
+        let k = key(&format!("k{round}"));
+        let asking = (0..ASKING).map(|n| {
+            let (store, k) = (store.clone(), k.clone());
+            tokio::spawn(async move {
+                let wish = request(&format!("m{round}-{n}"), n);
+                let asked = apply(&*store, &k, |lock, leases, now| lock.enqueue(wish.clone(), leases, now));
+                asked.await.map(|_| wish.uid.clone())
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        for n in [0, 1, 2, 7, 8, 20] {
+            asking[n].abort();
+            tokio::task::yield_now().await;
+        }
+        for (n, asked) in asking.into_iter().enumerate() {
+            match soon("the end of a transition", asked).await {
+                Ok(asked) => {
+                    let uid = asked.unwrap();
+                    let found = store.find_uid(&uid).await.unwrap();
+                    assert!(matches!(found, Some(Found::Active(_))), "{round} {n}");
+                }
+                Err(ended) => assert!(ended.is_cancelled() && [0, 1, 2, 7, 8, 20].contains(&n), "{ended}"),
+            }
+        }
+        let view = bench.open().await.view(&k).await.unwrap();
+        let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+        tickets.sort_unstable();
+        assert_eq!(tickets, (1..=view.lock.last_ticket).collect::<Vec<_>>());
+        assert!(tickets.len() >= 34);
+    }
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
+}
+
 pub async fn a_key_may_hold_any_text(bench: &Bench) {
     use proptest::{
         strategy::{Strategy as _, ValueTree as _},
@@ -980,4 +1104,29 @@ fn claim_of(lock: &ServerLock, since: Timestamp) -> Claim {
         since,
         by: "ada".into(),
     }
+}
+
+pub async fn one_process_at_a_time_may_sweep(bench: &Bench) {
+    const LENGTH: Duration = Duration::from_mins(10);
+    let handles = [bench.open().await, bench.open().await];
+    let (uid, _) = hold(&*handles[0], &key("k"), &request("a", 1)).await;
+    let before = handles[0].view(&key("k")).await.unwrap();
+    for _ in 0..3 {
+        let asking = (0..20).map(|n| {
+            let store = handles[n % 2].clone();
+            tokio::spawn(async move {
+                let runner = runner(u32::try_from(n).unwrap());
+                store.claim_sweep(&runner.id, LENGTH).await.unwrap()
+            })
+        });
+        let claimed = futures_util::future::join_all(asking).await;
+        assert_eq!(claimed.into_iter().filter(|claimed| *claimed.as_ref().unwrap()).count(), 1);
+        assert!(!bench.open().await.claim_sweep(&runner(30).id, LENGTH).await.unwrap());
+        bench.pass(LENGTH).await;
+    }
+    // It is seen nowhere else.
+    let after = handles[1].view(&key("k")).await.unwrap();
+    assert_eq!((&after.lock, after.lock.get(&uid).is_some()), (&before.lock, true));
+    assert_eq!(handles[0].view_all().await.unwrap().len(), 1);
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }

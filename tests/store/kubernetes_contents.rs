@@ -91,6 +91,59 @@ async fn a_queue_that_is_too_long_fails_as_a_whole_and_says_what_is_wrong() {
     assert_eq!(open(&cluster.store(&namespace)).await.view(&key("k")).await.unwrap().lock, before.lock);
 }
 
+/// The rest of its object is for what the holder still has to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_released() {
+    let cluster = shared().await;
+    let namespace = cluster.namespace();
+    let store = open(&cluster.store(&namespace)).await;
+    let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
+    // What cannot be compressed well.
+    let noise = || (0..2500).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect::<String>();
+    let mut queued = 0;
+    let refused = loop {
+        let mut wish = request(&format!("m{queued}"), 2);
+        wish.spec.reason = Some(noise());
+        match enqueue(&*store, &key("k"), &wish).await {
+            Ok(_) => queued += 1,
+            Err(error) => break error,
+        }
+        assert!(queued < 100);
+    };
+    assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("is full") && text.contains("of 1048576"), "{}", &text[..400.min(text.len())]);
+    assert!(queued > 10, "{queued}");
+    // The holder goes on to the end, with as much to say as the largest in the queue.
+    let change = |lock: &mut ServerLock, _: &Leases, _| {
+        lock.update(&uid, generation, |record| record.spec.reason = Some(noise()))
+    };
+    apply(&*store, &key("k"), change).await.unwrap();
+    finish(&*store, &key("k"), &uid, generation).await.unwrap();
+    assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
+    assert_eq!(open(&cluster.store(&namespace)).await.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// Some of a group do not fit: they alone are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_without_the_others_that_came_with_it() {
+    let cluster = shared().await;
+    let store = open(&cluster.store(&cluster.namespace())).await;
+    let large: String = (0..80_000).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+    let asking = (0..12u32).map(|n| {
+        let (store, large) = (store.clone(), large.clone());
+        tokio::spawn(async move {
+            let mut wish = request(&format!("m{n}"), n);
+            wish.spec.reason = (n % 4 == 1).then_some(large);
+            enqueue(&*store, &key("k"), &wish).await.is_ok()
+        })
+    });
+    for (n, asked) in asking.collect::<Vec<_>>().into_iter().enumerate() {
+        assert_eq!(asked.await.unwrap(), n % 4 != 1, "{n}");
+    }
+    assert_eq!(store.view(&key("k")).await.unwrap().lock.active.len(), 9);
+}
+
 /// A thousand holds that are over make nothing slower, and are found until they are forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_finished_holds_cost_nothing() {

@@ -100,3 +100,34 @@ pub async fn a_crowd_leaves(store: &dyn Store) {
     assert_eq!(left, [id("next")]);
     assert_eq!(said(store, &id("m149")).await, ["enqueued", "dropped"]);
 }
+
+/// Those of one process that share a commit whose reply is lost, while another process goes on.
+#[cfg(unix)]
+pub async fn a_group_loses_its_reply<S: Store + 'static>(
+    direct: &std::sync::Arc<S>,
+    through: &std::sync::Arc<S>,
+    proxy: &crate::support::toxiproxy::Toxiproxy,
+) {
+    const ASKING: u32 = 40;
+    let asking = (0..ASKING).map(|n| {
+        let through = through.clone();
+        tokio::spawn(async move { enqueue(&*through, &key("k"), &request(&format!("m{n}"), n)).await })
+    });
+    let asking: Vec<_> = asking.collect();
+    proxy.lose_replies();
+    until("a change", async || (direct.view(&key("k")).await.unwrap().lock.last_ticket > 0).then_some(())).await;
+    enqueue(&**direct, &key("k"), &request("other", 99)).await.unwrap();
+    proxy.cut();
+    proxy.heal();
+    for asked in asking {
+        tokio::time::timeout(Duration::from_secs(50), asked).await.expect("it ends").unwrap().unwrap();
+    }
+    for n in 0..ASKING {
+        assert_eq!(said(&**direct, &id(&format!("m{n}"))).await, ["enqueued"], "m{n}");
+    }
+    let view = direct.view(&key("k")).await.unwrap();
+    let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
+    tickets.sort_unstable();
+    assert_eq!(tickets, (1..=u64::from(ASKING) + 1).collect::<Vec<_>>());
+    assert_eq!(direct.contents().await.unwrap().violations(), [""; 0]);
+}

@@ -1,25 +1,31 @@
 //! One change as the update of one object.
 
 use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
 
 use super::{
+    fault::Faults,
     journal::{self, Entry},
     link::{Link, Written, revision},
     lock::{Head, Next, Row, Words, text, whole},
     names::Names,
     objects,
 };
-use crate::store::{StoreError, optimistic::Change};
+use crate::store::{StoreError, capacity, optimistic::Change};
 
 /// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader reads it along.
 pub(super) const CARRIED: usize = 16 * 1024;
+
+/// What the API server takes of one ConfigMap, in bytes
+/// (<https://kubernetes.io/docs/concepts/configuration/configmap/>).
+const OBJECT: usize = 1024 * 1024;
 
 /// How many pointers are written at the same time.
 pub(super) const AT_ONCE: usize = 16;
 
 /// Writes a change if the lock still is as it was: the new revision, or `None` when somebody else was first.
 ///
-/// In this order, so that a process may die at any point: names are taken, history is copied, the lock is written, and what
+/// In this order, so that a process may die at any point: history is copied, names are taken, the lock is written, and what
 /// is of no use any more is taken away. Only the third step counts; the others are repaired by whoever meets what they left.
 pub(super) async fn commit(
     link: &Link,
@@ -27,6 +33,14 @@ pub(super) async fn commit(
     row: &Row,
     change: &Change<'_>,
 ) -> Result<Option<i64>, StoreError> {
+    let next = next(link, row, change).await?;
+    let name = objects::lock(&change.after.key);
+    let patch = next.patch(row, &link.faults)?;
+    if change.adds() {
+        let key = &change.after.key;
+        capacity::check(&link.faults, key, size(&patch, row, &link.faults)?, OBJECT, "bytes")?;
+        capacity::check(&link.faults, key, change.after.active.len(), capacity::RECORDS, "records")?;
+    }
     let new = change.written().filter(|record| change.is_new(record)).map(|record| async {
         // The same each time, so a lost reply costs no attempt of the whole change.
         let (name, pointer) = tokio::join!(
@@ -40,9 +54,6 @@ pub(super) async fn commit(
         done?;
     }
     drop(taken);
-    let next = next(link, row, change).await?;
-    let name = objects::lock(&change.after.key);
-    let patch = next.patch(row, &link.faults)?;
     let written =
         if row.revision == 0 { link.create(&name, whole(patch)).await } else { link.patch(&name, &patch).await };
     match written? {
@@ -52,6 +63,24 @@ pub(super) async fn commit(
             revision(&map.metadata, &link.faults).map(Some)
         }
     }
+}
+
+/// The size of a lock's object with this patch, as the API server counts it: the values of its data.
+fn size(patch: &Value, row: &Row, faults: &Faults) -> Result<usize, StoreError> {
+    let lengths = |part: &str| -> usize {
+        let values = patch[part].as_object().into_iter().flat_map(|data| data.values());
+        values.filter_map(Value::as_str).map(str::len).sum()
+    };
+    let mut bytes = lengths("data") + lengths("binaryData") / 4 * 3;
+    if patch["data"].get("approvals").is_none() {
+        bytes += text("approvals", &row.lock.ownership.words(), faults)?.len();
+    }
+    for (part, entries) in [("outbox", &row.outbox), ("said", &row.said)] {
+        if patch["data"].get(part).is_none() {
+            bytes += text(part, entries, faults)?.len();
+        }
+    }
+    Ok(bytes)
 }
 
 async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next<'a>, StoreError> {

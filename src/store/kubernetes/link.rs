@@ -203,6 +203,32 @@ impl Link {
         self.leases("patch", Some(name), apply).await.map(drop).map_err(|error| self.fault(&error))
     }
 
+    /// Makes a Lease that must not be there yet, or changes one that is at a resourceVersion. `false`: another process
+    /// was first.
+    pub(super) async fn claim_lease(&self, name: &str, lease: &Value, seen: Option<&str>) -> Result<bool, StoreError> {
+        let Some(version) = seen else {
+            let object: Lease =
+                serde_json::from_value(lease.clone()).map_err(|error| self.faults.record(name, error))?;
+            let how = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let (object, how) = (&object, &how);
+            return match self.leases("create", Some(name), |all| async move { all.create(how, object).await }).await {
+                Ok(_) => Ok(true),
+                Err(ClusterError::AlreadyExists { .. }) => Ok(false),
+                Err(error) => Err(self.fault(&error)),
+            };
+        };
+        let mut patch = lease.clone();
+        patch["metadata"]["resourceVersion"] = version.into();
+        let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let (how, patch) = (&how, &patch);
+        let change = |all: Api<Lease>| async move { all.patch(name, how, &Patch::Merge(patch)).await };
+        match self.leases("patch", Some(name), change).await {
+            Ok(_) => Ok(true),
+            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
     pub(super) async fn delete_lease(&self, name: &str, resource_version: Option<String>) -> Result<(), StoreError> {
         let preconditions =
             resource_version.map(|version| Preconditions { resource_version: Some(version), uid: None });

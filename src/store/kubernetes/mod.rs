@@ -43,7 +43,8 @@ use self::{
 };
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
-    optimistic::{Change, Conditional, Loaded, look, transact},
+    group::transact,
+    optimistic::{Change, Conditional, Loaded, look},
     told::ToldTime,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
@@ -257,6 +258,10 @@ impl Conditional for KubernetesStore {
         self.watch.watchers.went_back(key);
         self.link.faults.went_back(cause)
     }
+
+    fn unanswered(&self) -> StoreError {
+        self.link.faults.unavailable("the reply to a change was not awaited")
+    }
 }
 
 #[async_trait]
@@ -399,6 +404,11 @@ impl Store for KubernetesStore {
         let now = self.now().await?;
         let before = forgotten_before(now, keep);
         self.link.patience.once(prune::prune(&self.link, before, now, most)).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        let now = self.now().await?;
+        self.link.patience.once(prune::claim(&self.link, runner, now, length)).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

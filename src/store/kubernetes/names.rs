@@ -11,7 +11,7 @@
 //! A pointer that is left behind by a process that died stands for nothing, and is turned in the same way.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -84,11 +84,19 @@ struct Own {
 
 /// What this process knows of the names that it wrote.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<HashMap<MaintenanceId, Own>>);
+pub(super) struct Names {
+    known: Mutex<HashMap<MaintenanceId, Own>>,
+    /// The incarnations that have a pointer: an attempt after a lost race need not write them again.
+    pointed: Mutex<HashSet<Uid>>,
+}
 
 impl Names {
     fn known(&self) -> MutexGuard<'_, HashMap<MaintenanceId, Own>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pointed(&self) -> MutexGuard<'_, HashSet<Uid>> {
+        self.pointed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember(&self, record: &Maintenance, map: &ConfigMap) {
@@ -157,8 +165,13 @@ impl Names {
 
     /// Writes where an incarnation is, before it is there. It is never anywhere else.
     pub(super) async fn point(&self, link: &Link, record: &Maintenance) -> Result<(), StoreError> {
+        if self.pointed().contains(&record.uid) {
+            return Ok(());
+        }
         let name = objects::uid(&record.uid);
-        link.create(&name, object(&name, "uid", record, "", &link.faults)?).await.map(drop)
+        link.create(&name, object(&name, "uid", record, "", &link.faults)?).await?;
+        self.pointed().insert(record.uid.clone());
+        Ok(())
     }
 
     /// Takes the pointers of those away who are not active any more. What fails is left behind and stands for nothing.
@@ -166,6 +179,9 @@ impl Names {
         let gone: Vec<&Maintenance> = change.withdrawn().chain(change.finished).collect();
         if gone.is_empty() {
             return;
+        }
+        for record in &gone {
+            self.pointed().remove(&record.uid);
         }
         let tidy = futures_util::future::join_all(gone.iter().map(|record| async {
             let (uid, name) = tokio::join!(

@@ -9,6 +9,7 @@
 //! | ConfigMap `metal-uid-<uid>` | for which server an active incarnation is |
 //! | ConfigMap `metal-bound-<name>` | the machine behind a server's name |
 //! | Lease `metal-runner-<runner>` | who is alive |
+//! | Lease `metal-sweeper` | which process forgets what is old |
 //!
 //! What somebody is called is hostile text: names and labels hold digests of it, and the text itself is in the data.
 
@@ -37,6 +38,9 @@ pub(super) const OVER: &str = "terraform-provider-metal/over";
 pub(super) const MANAGER: &str = "terraform-provider-metal";
 
 pub(super) const STORE: &str = "metal-store";
+
+/// The Lease of the process that forgets what is old.
+pub(super) const SWEEPER: &str = "metal-sweeper";
 
 /// The first 160 bits of SHA-256: what fits into a label.
 fn digest(text: &str) -> String {

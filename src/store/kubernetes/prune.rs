@@ -1,6 +1,6 @@
 //! Forgetting what is old.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,13 +12,43 @@ use super::{
     link::{Link, Written},
     lock::{Next, Row, data, text},
     names,
-    objects::{self, OLDEST},
+    objects::{self, KIND, OLDEST, RUNNER, UNTIL},
     whole::kind,
 };
-use crate::{maintenance::ids::RunnerId, store::StoreError};
+use crate::{
+    maintenance::ids::RunnerId,
+    store::{StoreError, lease_end},
+};
 
 /// What a process leaves behind that died is left alone for so long.
 const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
+
+/// Claims the right to forget history, by a Lease whose end is on it.
+pub(super) async fn claim(
+    link: &Link,
+    runner: &RunnerId,
+    now: Timestamp,
+    length: Duration,
+) -> Result<bool, StoreError> {
+    let found = link.lease(objects::SWEEPER).await?;
+    let notes = found.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
+    let until: Option<Timestamp> = notes.and_then(|notes| notes.get(UNTIL)).and_then(|until| until.parse().ok());
+    if until.is_some_and(|until| until > now) {
+        return Ok(false);
+    }
+    let wanted = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": objects::SWEEPER,
+            "labels": {KIND: "sweeper"},
+            "annotations": {RUNNER: runner.0, UNTIL: lease_end(now, length).to_string()},
+        },
+        "spec": {"leaseDurationSeconds": i32::try_from(length.as_secs().max(1)).unwrap_or(i32::MAX)},
+    });
+    let version = found.as_ref().map(|lease| lease.metadata.resource_version.as_deref().unwrap_or_default());
+    link.claim_lease(objects::SWEEPER, &wanted, version).await
+}
 
 /// Forgets what ended before a moment: at most about `most` records and lines, the oldest first.
 pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {

@@ -23,8 +23,9 @@ pub use self::url::PostgresOptions;
 
 use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition,
-    optimistic::{Change, Conditional, Loaded, look, transact},
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition,
+    group::transact,
+    optimistic::{Change, Conditional, Loaded, look},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -147,11 +148,20 @@ impl Conditional for PostgresStore {
                 Ok(committed)
             })
             .await;
-        if let Err(StoreError::NameTaken { id, .. }) = &committed {
-            let Some(Found::Active(other)) = self.find(id).await? else { return Ok(None) };
-            return Err(StoreError::NameTaken { id: id.clone(), key: other.lock_key.clone() });
+        if !matches!(committed, Err(StoreError::NameTaken { .. })) {
+            return committed;
         }
-        committed
+        // Which of the new names it was, if it still is.
+        for record in change.written().filter(|record| change.is_new(record)) {
+            if let Some(Found::Active(other)) = self.find(&record.id).await? {
+                return Err(StoreError::NameTaken { id: record.id.clone(), key: other.lock_key.clone() });
+            }
+        }
+        Ok(None)
+    }
+
+    fn unanswered(&self) -> StoreError {
+        self.link.faults.unavailable("the reply to a change was not awaited")
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
@@ -314,6 +324,27 @@ impl Store for PostgresStore {
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         self.link.patience.once(whole::prune(self, keep, most)).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        let length = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+        self.link
+            .patience
+            .once(async {
+                let mut session = self.link.session().await?;
+                let claimed = sqlx::query(
+                    "INSERT INTO metal.leases AS l (runner_id, until, runner) \
+                     VALUES ($1, metal.clock() + $2 * interval '1 microsecond', $3) \
+                     ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner \
+                     WHERE l.until <= metal.clock()",
+                );
+                let claimed = claimed.bind(SWEEPER).bind(length).bind(escaped(&runner.0).into_owned());
+                let claimed = claimed.persistent(!self.link.pooled).execute(&mut *session).await;
+                let claimed = claimed.map_err(|error| self.link.faults.sqlx(&error))?.rows_affected() > 0;
+                session.end().await?;
+                Ok(claimed)
+            })
+            .await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

@@ -19,7 +19,7 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        LockView, StoreError,
+        LockView, StoreError, capacity,
         extended::StoredSlot,
         optimistic::{Change, Commits, Loaded},
         views::Stored,
@@ -373,6 +373,9 @@ pub(super) async fn commit(
     let faults = &link.faults;
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key.0;
+    if change.adds() {
+        capacity::check(faults, &after.key, after.active.len(), capacity::RECORDS, "records")?;
+    }
     let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
     let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
     let head = (after.generation, after.last_ticket, &after.slot, &after.extension)

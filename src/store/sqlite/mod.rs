@@ -36,7 +36,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, capacity, forgotten_before, lease_end,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -188,6 +188,12 @@ impl Store for SqliteStore {
             db.end("ROLLBACK").await?;
             return Err(refusal.into());
         }
+        if after.active.len() > before.lock.active.len()
+            && let Err(full) = capacity::check(&self.faults, key, after.active.len(), capacity::RECORDS, "records")
+        {
+            db.end("ROLLBACK").await?;
+            return Err(full);
+        }
         let wrote = after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
         let saved = match rows::save(&mut db, &before, after, &self.faults).await {
             Err(taken @ StoreError::NameTaken { .. }) => {
@@ -323,6 +329,24 @@ impl Store for SqliteStore {
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         whole::prune(self, forgotten_before(self.clock.now(), keep), most).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        let mut db = self.write().await?;
+        let now = self.clock.now();
+        let claimed = sqlx::query(
+            "INSERT INTO leases (runner_id, until, runner) VALUES (?, ?, ?) \
+             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner WHERE leases.until <= ?",
+        )
+        .bind(SWEEPER)
+        .bind(rows::time_text(lease_end(now, length)))
+        .bind(&runner.0)
+        .bind(rows::time_text(now))
+        .execute(&mut *db)
+        .await
+        .map_err(|error| self.faults.sqlx(&error))?;
+        db.end("COMMIT").await?;
+        Ok(claimed.rows_affected() > 0)
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {

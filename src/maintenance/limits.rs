@@ -1,0 +1,180 @@
+//! Bounds of what may be asked: of the priority, so that waiting is bounded, and of texts, so that
+//! a lock with a long queue still fits into what a store takes at once.
+
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+
+/// The priorities that may be asked for.
+///
+/// An entry gains one step per `aging` interval. So no request that is made more than
+/// `(100 - its priority) * aging` after an entry is served before it: waiting is bounded by those
+/// that were in the queue by then, each for as long as it holds the server.
+pub const PRIORITY: RangeInclusive<i64> = -100..=100;
+
+/// A name of a server, in characters.
+pub const SERVER: usize = 253;
+/// `reason`, in characters.
+pub const REASON: usize = 1024;
+/// `ticket`, in characters.
+pub const TICKET: usize = 2048;
+/// `contact` of a claim, in characters.
+pub const CONTACT: usize = 256;
+/// An address, in characters: `image`, `url`.
+pub const URL: usize = 2048;
+/// How many `triggers` there may be.
+pub const TRIGGERS: usize = 32;
+/// The name of one of the `triggers`, in characters.
+pub const TRIGGER_NAME: usize = 128;
+/// The value of one of the `triggers`, in characters.
+pub const TRIGGER: usize = 1024;
+
+/// A bound that is exceeded. The message continues a sentence about the value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// A text is too long.
+    #[error("is {length} characters long; at most {most} are possible")]
+    Length {
+        /// Its length in characters.
+        length: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A map has too many entries.
+    #[error("has {count} entries; at most {most} are possible")]
+    Count {
+        /// Its entries.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A priority is out of its range.
+    #[error("is {0}; {least} to {most} are possible", least = PRIORITY.start(), most = PRIORITY.end())]
+    Priority(i64),
+}
+
+/// Checks the length of a text.
+pub fn check_length(text: &str, most: usize) -> Result<(), LimitError> {
+    // Bytes are an upper bound of characters, and known.
+    if text.len() <= most {
+        return Ok(());
+    }
+    match text.chars().count() {
+        length if length > most => Err(LimitError::Length { length, most }),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a priority.
+pub fn check_priority(priority: i64) -> Result<(), LimitError> {
+    if PRIORITY.contains(&priority) { Ok(()) } else { Err(LimitError::Priority(priority)) }
+}
+
+/// Which of the `triggers` is too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TriggerPart<'a> {
+    /// All of them.
+    Map,
+    /// The name of one.
+    Name(&'a str),
+    /// The value of the one with this name.
+    Value(&'a str),
+}
+
+impl fmt::Display for TriggerPart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map => write!(f, "the map"),
+            Self::Name(name) => write!(f, "the name {:?}", name.chars().take(32).collect::<String>()),
+            Self::Value(name) => write!(f, "the value of {name:?}"),
+        }
+    }
+}
+
+/// Checks the number and the lengths of `triggers`: the first problem and where it is.
+pub fn check_triggers(triggers: &BTreeMap<String, String>) -> Result<(), (TriggerPart<'_>, LimitError)> {
+    if triggers.len() > TRIGGERS {
+        return Err((TriggerPart::Map, LimitError::Count { count: triggers.len(), most: TRIGGERS }));
+    }
+    for (name, value) in triggers {
+        check_length(name, TRIGGER_NAME).map_err(|error| (TriggerPart::Name(name), error))?;
+        check_length(value, TRIGGER).map_err(|error| (TriggerPart::Value(name), error))?;
+    }
+    Ok(())
+}
+
+/// A priority as the queue counts it: one that was stored before there was a range counts as the
+/// nearest that is possible.
+#[must_use]
+pub fn counted(priority: i64) -> i64 {
+    priority.clamp(*PRIORITY.start(), *PRIORITY.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::{SignedDuration, Timestamp};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{Leases, Request, ServerLock},
+        queue::waiting,
+        spec::{Kind, Spec},
+    };
+
+    fn request(name: &str, priority: i64) -> Request {
+        let runner = Runner {
+            id: RunnerId("r".into()),
+            user: "ada".into(),
+            host: "desk".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        };
+        let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
+        let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
+        Request { uid, id, owner: "team".into(), spec, native: None, runner, keeps_place: true }
+    }
+
+    proptest! {
+        /// Also with what was stored before there was a range.
+        #[test]
+        fn nothing_that_is_asked_for_later_than_the_bound_goes_first(
+            priority in prop_oneof![any::<i64>(), PRIORITY],
+            later_priority in prop_oneof![any::<i64>(), PRIORITY],
+            aging in 1..1_000_000_i64,
+            later_by in 0..1000_i64,
+            looked_after in 0..1_000_000_000_i64,
+        ) {
+            let begin = Timestamp::UNIX_EPOCH;
+            let bound = SignedDuration::from_secs((PRIORITY.end() - counted(priority)) * aging);
+            let asked = begin + bound + SignedDuration::from_secs(later_by);
+            let mut lock = ServerLock::new(LockKey("k".into()));
+            lock.enqueue(request("first", priority), &Leases::default(), begin).unwrap();
+            lock.enqueue(request("later", later_priority), &Leases::default(), asked).unwrap();
+            let now = asked + SignedDuration::from_secs(looked_after);
+            let order = waiting(&lock, Duration::from_secs(aging.unsigned_abs()), now);
+            prop_assert_eq!(order[0].id.name(), "first");
+        }
+    }
+
+    #[test]
+    fn a_length_is_counted_in_characters() {
+        assert_eq!(check_length(&"ä".repeat(10), 10), Ok(()));
+        let error = check_length(&"ä".repeat(11), 10).unwrap_err();
+        assert_eq!(error.to_string(), "is 11 characters long; at most 10 are possible");
+    }
+
+    #[test]
+    fn the_trigger_that_is_too_long_is_named() {
+        let triggers = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert_eq!(check_triggers(&triggers("a", &"x".repeat(TRIGGER))), Ok(()));
+        let long = triggers("a", &"x".repeat(TRIGGER + 1));
+        assert_eq!(check_triggers(&long).unwrap_err().0, TriggerPart::Value("a"));
+        let many: BTreeMap<_, _> = (0..=TRIGGERS).map(|n| (n.to_string(), String::new())).collect();
+        assert_eq!(check_triggers(&many).unwrap_err().0, TriggerPart::Map);
+    }
+}
