@@ -371,7 +371,7 @@ pub async fn who_was_replaced_is_refused(bench: &Bench) {
     let (uid, old) = hold(&*one, &key("k"), &request("a", 1)).await;
     bench.pass(TTL).await;
     let (_, new) = join(&*two, &key("k"), &request("a", 2)).await.unwrap();
-    let fenced = StoreError::Refused(Refusal::Fenced { ours: old, current: new });
+    let fenced = StoreError::Refused(Refusal::Fenced { ours: old.generation, current: new.generation });
     let update = apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, old, |record| record.booted = true)).await;
     assert_eq!(update.unwrap_err(), fenced);
     assert_eq!(finish(&*one, &key("k"), &uid, old).await.unwrap_err(), fenced);
@@ -708,8 +708,8 @@ pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Be
             let k = key("k");
             let asked = apply(&*store, &k, |lock, leases, now| {
                 let uid = lock.enqueue(wish.clone(), leases, now)?.uid().clone();
-                let generation = lock.attach(&uid, wish.runner.clone(), leases, now)?;
-                if n % 7 == 0 { Err(Refusal::WrongPhase("this test")) } else { Ok(generation) }
+                let fence = lock.attach(&uid, wish.runner.clone(), crate::records::token(), leases, now)?;
+                if n % 7 == 0 { Err(Refusal::WrongPhase("this test")) } else { Ok(fence.generation) }
             });
             (wish.uid.clone(), asked.await)
         })

@@ -832,7 +832,7 @@ async fn a_leader_that_is_killed_costs_nothing_but_time() {
             inside[(n % SERVERS) as usize].fetch_sub(1, Ordering::SeqCst);
             finish(&*store, &k, &uid, generation).await.unwrap();
             served.fetch_add(1, Ordering::SeqCst);
-            generation
+            generation.generation
         })
     });
     let people: Vec<_> = people.collect();

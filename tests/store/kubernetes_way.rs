@@ -261,7 +261,7 @@ async fn an_api_server_that_is_killed_costs_nothing_but_time() {
             inside[(n % SERVERS) as usize].fetch_sub(1, Ordering::SeqCst);
             until("the end", async || finish(&*store, &k, &uid, generation).await.ok()).await;
             served.fetch_add(1, Ordering::SeqCst);
-            generation
+            generation.generation
         }
     });
     let killing = async {

@@ -105,10 +105,10 @@ async fn writer() {
     for n in 0.. {
         let wish = request(&format!("m{number}-{n}"), number);
         let (uid, generation) = join(&*store, &key("k"), &wish).await.unwrap();
-        println!("<joined> {uid} {generation}");
+        println!("<joined> {uid} {}", generation.generation);
         if try_admit(&*store, &key("k"), &uid, generation).await.unwrap() {
             finish(&*store, &key("k"), &uid, generation).await.unwrap();
-            println!("<finished> {uid} {generation}");
+            println!("<finished> {uid} {}", generation.generation);
         }
     }
 }

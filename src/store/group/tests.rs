@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     clock::SimulatedClock,
     maintenance::{
-        ids::{Generation, MaintenanceId, Runner, RunnerId, Uid},
+        ids::{Attachment, Fence, MaintenanceId, Runner, RunnerId, Token, Uid},
         lock::Request,
         spec::{Kind, Spec},
     },
@@ -159,7 +159,7 @@ fn runner() -> Runner {
 }
 
 /// Asks for a place and attaches; every `refuses` is refused after it has changed the draft.
-async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(Uid, Generation), StoreError> {
+async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(Uid, Fence), StoreError> {
     let clock = SimulatedClock::starting_at(Timestamp::UNIX_EPOCH);
     let uid = Uid(format!("uid-{n}"));
     let mut said = None;
@@ -174,8 +174,8 @@ async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(
             keeps_place: false,
         };
         lock.enqueue(request, leases, now)?;
-        let generation = lock.attach(&uid, runner(), leases, now)?;
-        said = Some(generation);
+        let token = Token(Uuid::from_u128(n as u128));
+        said = Some(lock.attach(&uid, runner(), token, leases, now)?);
         if refuses { Err(Refusal::WrongPhase("testing")) } else { Ok(()) }
     };
     transact(store, &clock, known, &key(), &mut ask).await?;
@@ -224,11 +224,12 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
     for (n, (task, result)) in tasks.iter().zip(results).enumerate() {
         let uid = Uid(format!("uid-{n}"));
         match result {
-            Some(Ok((uid, generation))) => {
+            Some(Ok((uid, fence))) => {
                 assert!(!task.refuses && !store.taken.contains(&id(n)), "{n}");
                 assert_eq!(times(&uid), 1, "{n} was told that it is stored");
                 let record = shelf.lock.get(&uid).unwrap();
-                assert_eq!(record.generation, generation, "{n} was told another generation than is stored");
+                let stored = record.attachment.as_ref().map(Attachment::fence);
+                assert_eq!(stored, Some(fence), "{n} was told another fence than is stored");
             }
             Some(Err(StoreError::Unavailable { .. })) => assert!(times(&uid) <= 1 && !task.refuses, "{n}"),
             Some(Err(StoreError::Refused(_))) => assert!(task.refuses && times(&uid) == 0, "{n}"),
