@@ -185,7 +185,8 @@ async fn processes_that_are_gone_for_long_are_forgotten_unless_a_record_names_th
         store.resign(&runner(n).id).await.unwrap();
     }
     store.resign(&runner(0).id).await.unwrap();
-    let prefix = store.address().rsplit_once('/').unwrap().1.to_owned();
+    let address = store.address();
+    let prefix = address.strip_prefix("etcd://").unwrap().split_once('/').unwrap().1.to_owned();
     let mut client = raw(&Etcd::shared().hosts()).await;
     let mut seen = async || {
         let all = etcd_client::GetOptions::new().with_prefix().with_keys_only();
@@ -242,7 +243,13 @@ async fn without_space_holds_stay_alive_old_history_goes_and_a_release_follows_t
     let at = revision(&mut client).await;
     client.compact(at, Some(etcd_client::CompactionOptions::new().with_physical())).await.unwrap();
     client.defragment().await.unwrap();
-    client.alarm(etcd_client::AlarmAction::Deactivate, etcd_client::AlarmType::Nospace, None).await.unwrap();
+    let raised = client.alarm(etcd_client::AlarmAction::Get, etcd_client::AlarmType::Nospace, None).await.unwrap();
+    for alarm in raised.alarms() {
+        let mut member = etcd_client::AlarmOptions::new();
+        member.with_member(alarm.member_id());
+        let (disarm, space) = (etcd_client::AlarmAction::Deactivate, etcd_client::AlarmType::Nospace);
+        client.alarm(disarm, space, Some(member)).await.unwrap();
+    }
     finish(&*store, &key("k"), &uid, generation).await.unwrap();
     assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);

@@ -109,19 +109,26 @@ pub async fn a_group_loses_its_reply<S: Store + 'static>(
     proxy: &crate::support::toxiproxy::Toxiproxy,
 ) {
     const ASKING: u32 = 40;
-    let asking = (0..ASKING).map(|n| {
-        let through = through.clone();
-        tokio::spawn(async move { enqueue(&*through, &key("k"), &request(&format!("m{n}"), n)).await })
+    let (k, calls) = (key("k"), std::sync::atomic::AtomicU32::new(0));
+    let asking = (0..ASKING).map(async |n| {
+        let wish = request(&format!("m{n}"), n);
+        let asked = apply(&**through, &k, |lock, leases, now| {
+            if calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+                // It has been read, and will be written next, with all that came meanwhile.
+                proxy.lose_replies();
+            }
+            Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())
+        });
+        asked.await.unwrap();
     });
-    let asking: Vec<_> = asking.collect();
-    proxy.lose_replies();
-    until("a change", async || (direct.view(&key("k")).await.unwrap().lock.last_ticket > 0).then_some(())).await;
-    enqueue(&**direct, &key("k"), &request("other", 99)).await.unwrap();
-    proxy.cut();
-    proxy.heal();
-    for asked in asking {
-        tokio::time::timeout(Duration::from_secs(50), asked).await.expect("it ends").unwrap().unwrap();
-    }
+    let theirs = async {
+        until("a change", async || (direct.view(&k).await.unwrap().lock.last_ticket > 0).then_some(())).await;
+        enqueue(&**direct, &k, &request("other", 99)).await.unwrap();
+        proxy.cut();
+        proxy.heal();
+    };
+    let all = async { tokio::join!(futures_util::future::join_all(asking), theirs) };
+    tokio::time::timeout(Duration::from_secs(50), all).await.expect("it ends");
     for n in 0..ASKING {
         assert_eq!(said(&**direct, &id(&format!("m{n}"))).await, ["enqueued"], "m{n}");
     }
