@@ -25,7 +25,7 @@ use super::{
     boot::{self, BootModel, UrlModel, check_url},
     schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, one_of,
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, not_empty, one_of,
         or_default, power, short, texts,
     },
     window::{self, WindowModel, on_close, window_attribute},
