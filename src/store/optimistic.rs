@@ -137,6 +137,11 @@ impl<'a> Change<'a> {
         !self.known.contains_key(&record.uid)
     }
 
+    /// Whether a record is added.
+    pub(super) fn adds(&self) -> bool {
+        self.written().any(|record| self.is_new(record))
+    }
+
     /// Whether the same claim is in force as before, or none as before.
     pub(super) fn same_claim(&self) -> bool {
         let claim = |lock: &ServerLock| lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());

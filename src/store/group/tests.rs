@@ -83,10 +83,14 @@ impl Conditional for Store {
         tokio::task::yield_now().await;
         let shelf = self.shelf.lock().unwrap();
         Ok(Loaded {
-            stored: Stored { revision: shelf.revision, lock: Arc::clone(&shelf.lock) },
+            stored: Stored {
+                revision: shelf.revision,
+                lock: Arc::clone(&shelf.lock),
+                commits: Arc::new(Commits::parse(&shelf.commits, "")),
+                raw: None,
+            },
             leases: Leases::default(),
             now: Timestamp::UNIX_EPOCH,
-            commits: Commits::parse(&shelf.commits, ""),
         })
     }
 
@@ -130,6 +134,10 @@ impl Conditional for Store {
 
     fn together(&self) -> usize {
         self.most
+    }
+
+    fn went_back(&self, _: &LockKey, cause: String) -> StoreError {
+        panic!("{cause}")
     }
 
     fn unanswered(&self) -> StoreError {
