@@ -25,8 +25,8 @@ use super::{
     boot::{self, BootModel, UrlModel, check_url},
     schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, not_empty, one_of,
-        or_default, power, short, texts,
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given,
+        not_empty, one_of, or_default, power, short, texts,
     },
     window::{self, WindowModel, on_close, window_attribute},
 };
@@ -181,7 +181,10 @@ pub(super) fn maintenance_schema() -> Schema {
         ),
         (
             "triggers",
-            optional(Map(Box::new(String)), "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters."),
+            optional(
+                Map(Box::new(String)),
+                "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters.",
+            ),
         ),
         ("id", computed(String, "`namespace/name`.")),
         (

@@ -23,9 +23,8 @@ use crate::{
 use super::{
     schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given, known,
-        one_of, or_default, short,
-        texts,
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given,
+        known, one_of, or_default, short, texts,
     },
     window::{self, WindowModel, window_attribute},
 };

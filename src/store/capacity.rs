@@ -14,13 +14,7 @@ const FOR_NEW: usize = 75;
 pub(super) const RECORDS: usize = 10_000;
 
 /// Refuses a change that adds a record, if the lock would be fuller than three quarters with it.
-pub(super) fn check(
-    about: &About,
-    key: &LockKey,
-    used: usize,
-    capacity: usize,
-    unit: &str,
-) -> Result<(), StoreError> {
+pub(super) fn check(about: &About, key: &LockKey, used: usize, capacity: usize, unit: &str) -> Result<(), StoreError> {
     if used.saturating_mul(100) <= capacity.saturating_mul(FOR_NEW) {
         return Ok(());
     }

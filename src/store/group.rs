@@ -225,7 +225,13 @@ impl Leading {
     }
 
     /// Applies every transition of the group to the loaded lock, one after the other.
-    async fn apply(&mut self, own: &mut Transition<'_>, loaded: &Stored, leases: &Arc<Leases>, now: Timestamp) -> Draft {
+    async fn apply(
+        &mut self,
+        own: &mut Transition<'_>,
+        loaded: &Stored,
+        leases: &Arc<Leases>,
+        now: Timestamp,
+    ) -> Draft {
         let line = Arc::clone(&self.line);
         let round = self.round();
         round.refused = None;
@@ -402,7 +408,9 @@ async fn lead(
                     continue;
                 }
                 // The content of an earlier leader, or of several: which of them is to blame is not known any more.
-                Err(_) if !first && (inherited || !leading.round().members.is_empty()) => return leading.failed(unknown),
+                Err(_) if !first && (inherited || !leading.round().members.is_empty()) => {
+                    return leading.failed(unknown);
+                }
                 Err(error) => return leading.failed(error),
             }
         }

@@ -14,7 +14,6 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
 use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::{Boot, BootTime, Clock, SystemClock},
@@ -25,10 +24,11 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
     },
     store::{
-        Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore,
-        LockView, SqliteOptions, SqliteStore, Store, StoreError, Transition,
+        Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, LockView, MemoryStore,
+        PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition,
     },
 };
+use tokio::sync::watch;
 
 use crate::{
     records::{AGING, TTL},

@@ -35,8 +35,9 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before, lease_end,
+    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
     group::transact,
+    lease_end,
     optimistic::{Change, Conditional, Loaded, look},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},

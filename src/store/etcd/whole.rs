@@ -196,12 +196,7 @@ fn place(record: &Maintenance, key: &str, store: &EtcdStore) -> Result<String, S
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Forgets what became history before a moment, and when those were last seen who are gone for longer.
-pub(super) async fn prune(
-    store: &EtcdStore,
-    before: Timestamp,
-    now: Timestamp,
-    most: u32,
-) -> Result<u64, StoreError> {
+pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
     let oldest = oldest.with_sort(SortTarget::Key, SortOrder::Ascend);

@@ -59,8 +59,7 @@ impl Shelf {
         if expected != self.revision {
             return None;
         }
-        self.enqueued
-            .extend(events.iter().filter(|event| event.what == "enqueued").map(|event| event.uid.clone()));
+        self.enqueued.extend(events.iter().filter(|event| event.what == "enqueued").map(|event| event.uid.clone()));
         (self.lock, self.commits, self.revision) = (Arc::new(after), commits, self.revision + 1);
         self.made += 1;
         Some(self.revision)
