@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId},
-        lock::Request,
+        lock::{AskingState, Request},
         spec::{Kind, Spec},
     };
 
@@ -145,6 +145,8 @@ mod tests {
             native: None,
             runner: runner(name),
             keeps_place: false,
+            location: None,
+            asking: AskingState::default(),
         }
     }
 
