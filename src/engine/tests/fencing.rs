@@ -176,7 +176,7 @@ async fn a_call_of_several_requests_ends_where_its_process_was_replaced() {
         // Takes it, and is stopped before it does anything.
         let stopped = control();
         stopped.stop.cancel();
-        carol.force_release(&id, seen, "node needed", &stopped).await.unwrap();
+        carol.force_release(&id, seen, "node needed", None, &stopped).await.unwrap();
         let said = preparing.await.unwrap();
         assert!(said.is_err() || said.is_ok_and(|driven| driven.finish == Finish::Lost));
         assert_eq!(world.machine.with(|inside| inside.forms), 1, "the second form was sent by a fenced process");
