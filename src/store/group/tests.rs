@@ -179,6 +179,8 @@ async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(
             native: None,
             runner: runner(),
             keeps_place: false,
+            asking: crate::maintenance::lock::AskingState::default(),
+            location: None,
         };
         lock.enqueue(request, leases, now)?;
         let token = Token(Uuid::from_u128(n as u128));
