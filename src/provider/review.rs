@@ -227,6 +227,9 @@ async fn effects(
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
+    if let Some(warning) = engine.store().loss_warning() {
+        diags.add_warning(diagnostic("The coordination store may lose changes", warning, AttributePath::root()));
+    }
     let key = match seen.key {
         Some(key) => Some(key),
         // It did not answer; perhaps its name is known from before.

@@ -102,6 +102,12 @@ pub trait Store: Send + Sync + Debug {
     /// a network file system.
     fn reach_warning(&self) -> Option<String>;
 
+    /// A warning about changes that the store confirms and may lose all the same, if there is one: a server that nobody stands
+    /// by for, for example.
+    fn loss_warning(&self) -> Option<String> {
+        None
+    }
+
     /// Applies a transition to one lock key atomically: everything it did is stored, with its finished records and
     /// audit events, or nothing. The name of an active record is unique in the whole store: a transition that would
     /// add a second one is refused with [`StoreError::NameTaken`].

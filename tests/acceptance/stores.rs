@@ -58,6 +58,21 @@ for_each_host! {
     }
 }
 
+/// A plan says what a fail-over of the database would lose, and is silent when that was accepted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_may_lose_changes_is_said_in_the_plan() {
+    let server = Postgres::shared();
+    let url = server.url("postgres", &server.database());
+    let (fleet, warned) = (Fleet::new(1).await, machine(Host::OpenTofu, &url));
+    fleet.configure(&warned, &maintenance("node1", "m", ""));
+    let plan = warned.plan().await;
+    plan.run.says("The coordination store may lose changes").says("synchronous_commit is off");
+    let accepted = machine(Host::OpenTofu, &format!("{url}?accept_lost_commits=yes"));
+    fleet.configure(&accepted, &maintenance("node1", "m", ""));
+    let plan = accepted.plan().await;
+    assert!(!plan.run.output.contains("may lose changes"), "{}", plan.run.output);
+}
+
 /// A holder whose store is away does nothing to the server meanwhile, and goes on when it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {

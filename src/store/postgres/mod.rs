@@ -41,6 +41,8 @@ use crate::{
 #[derive(Debug)]
 pub struct PostgresStore {
     id: String,
+    /// Why it may lose what it confirmed, unless that is accepted.
+    loses: Option<&'static str>,
     link: Link,
     views: Views,
     watch: Arc<Watch>,
@@ -57,9 +59,9 @@ impl PostgresStore {
     ) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
         let faults = Faults::new(&parsed.address, options.patience);
-        let notifications = parsed.notifications;
+        let (notifications, accepted) = (parsed.notifications, parsed.accept_lost_commits);
         let link = Link::new(parsed.connect, faults, clock, options.patience, !notifications);
-        let id = link
+        let opened = link
             .patience
             .repeat(|| async {
                 let taken = link.connections.take().await;
@@ -69,7 +71,8 @@ impl PostgresStore {
             .await?;
         let lookout = Lookout::new();
         Ok(Self {
-            id,
+            id: opened.id,
+            loses: opened.loses.filter(|_| !accepted),
             views: Views::default(),
             watch: Arc::new(Watch {
                 link: link.clone(),
@@ -182,6 +185,16 @@ impl Store for PostgresStore {
 
     fn reach_warning(&self) -> Option<String> {
         None
+    }
+
+    fn loss_warning(&self) -> Option<String> {
+        self.loses.map(|why| {
+            format!(
+                "{}: {why}, and two runs may hold one server. Add a synchronous standby, or say in coordination_url that this is \
+                 accepted: accept_lost_commits=yes. See the guide \"After a restore\".",
+                self.address()
+            )
+        })
     }
 
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {

@@ -36,8 +36,30 @@ async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreErr
     version.fetch_one(db).await.map_err(fault)
 }
 
-/// Makes the database ready and returns the store's id. One that is ready already is only read.
-pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<String, StoreError> {
+/// A database that is ready.
+pub(super) struct Opened {
+    /// The store's id.
+    pub(super) id: String,
+    /// Why it may lose what it confirmed, if so.
+    pub(super) loses: Option<&'static str>,
+}
+
+/// Why a server may lose what it confirmed: `synchronous_standby_names` and `synchronous_commit` as they are for us
+/// (<https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT>).
+fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
+    match (commit, standbys.trim()) {
+        ("off", _) => Some("synchronous_commit is off: a crash of the server loses its last changes"),
+        (_, "") => Some(
+            "no standby confirms a change (synchronous_standby_names is empty): when another server takes the place of this one, \
+             its last changes are lost",
+        ),
+        ("local", _) => Some("synchronous_commit is local: a fail-over loses the last changes"),
+        _ => None,
+    }
+}
+
+/// Makes the database ready. One that is ready already is only read.
+pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     // In a transaction, as everything here: a pooler may give each one another session.
     let mut transaction = db.begin().await.map_err(fault)?;
@@ -63,8 +85,30 @@ pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<Strin
         let migrated = migrations.run_direct(None, &mut *transaction, false).await;
         migrated.map_err(|error| faults.migration(&error, newest(), |error| faults.sqlx(error)))?;
     }
-    let id = sqlx::query_scalar("SELECT value FROM metal.meta WHERE key = 'store_id'").persistent(false);
-    let id = id.fetch_one(&mut *transaction).await.map_err(fault)?;
+    let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit') \
+                 FROM metal.meta WHERE key = 'store_id'";
+    let found = sqlx::query_as(query).persistent(false).fetch_one(&mut *transaction).await;
+    let (id, standbys, commit): (String, String, String) = found.map_err(fault)?;
     transaction.commit().await.map_err(fault)?;
-    Ok(id)
+    Ok(Opened { id, loses: loses(&standbys, &commit) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::loses;
+
+    #[test]
+    fn only_a_synchronous_standby_keeps_what_was_confirmed() {
+        assert_eq!(loses("ANY 1 (a, b)", "on"), None);
+        assert_eq!(loses("*", "remote_apply"), None);
+        for (standbys, commit, why) in [
+            ("", "on", "synchronous_standby_names is empty"),
+            (" ", "remote_write", "synchronous_standby_names is empty"),
+            ("*", "local", "synchronous_commit is local"),
+            ("*", "off", "synchronous_commit is off"),
+            ("", "off", "synchronous_commit is off"),
+        ] {
+            assert!(loses(standbys, commit).is_some_and(|said| said.contains(why)), "{standbys:?} {commit}");
+        }
+    }
 }

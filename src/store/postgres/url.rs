@@ -29,15 +29,17 @@ pub(super) struct Parsed {
     pub(super) connect: PgConnectOptions,
     pub(super) address: String,
     pub(super) notifications: bool,
+    /// Whether the user knows that a fail-over may lose changes.
+    pub(super) accept_lost_commits: bool,
 }
 
-/// Reads a URL as libpq does, with one parameter of our own: `notifications=off` for a transaction pooler, which passes
-/// neither notifications nor anything else that outlives a transaction.
+/// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction pooler, which passes
+/// neither notifications nor anything else that outlives a transaction, and `accept_lost_commits=yes`.
 pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
     let refused = |cause: String| StoreError::Forbidden { address: "postgres://".to_owned(), cause };
     let mut parsed = Url::parse(url.expose_secret())
         .map_err(|error| refused(format!("its URL cannot be read ({error}); write postgres://user@host/database")))?;
-    let mut notifications = true;
+    let (mut notifications, mut accept_lost_commits) = (true, false);
     let mut others = Vec::new();
     for (name, value) in parsed.query_pairs() {
         match (name.as_ref(), value.as_ref()) {
@@ -45,6 +47,11 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
             ("notifications", "off") => notifications = false,
             ("notifications", other) => {
                 return Err(refused(format!("notifications={other:?} is neither on nor off")));
+            }
+            ("accept_lost_commits", "yes") => accept_lost_commits = true,
+            ("accept_lost_commits", "no") => {}
+            ("accept_lost_commits", other) => {
+                return Err(refused(format!("accept_lost_commits={other:?} is neither yes nor no")));
             }
             // sqlx passes over what it does not know, and a typing error would be a connection without TLS.
             (
@@ -72,7 +79,7 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", connect.get_host(), connect.get_port()),
     };
-    Ok(Parsed { address: format!("postgres://{place}/{database}"), connect, notifications })
+    Ok(Parsed { address: format!("postgres://{place}/{database}"), connect, notifications, accept_lost_commits })
 }
 
 #[cfg(test)]
@@ -88,7 +95,9 @@ mod tests {
         let parsed = read("postgres://runner:hunter2@db.example.com/metal?sslmode=verify-full").unwrap();
         assert_eq!(parsed.address, "postgres://db.example.com:5432/metal");
         assert!(parsed.notifications);
+        assert!(!parsed.accept_lost_commits);
         assert!(!read("postgres://runner@db/metal?notifications=off").unwrap().notifications);
+        assert!(read("postgres://runner@db/metal?accept_lost_commits=yes").unwrap().accept_lost_commits);
     }
 
     #[test]
@@ -96,6 +105,7 @@ mod tests {
         for bad in [
             "postgres://runner:hunter2@db/metal?sslmod=require",
             "postgres://runner:hunter2@db/metal?notifications=maybe",
+            "postgres://runner:hunter2@db/metal?accept_lost_commits=perhaps",
             "postgres://runner:hunter2@db:port/metal",
             "postgres://runner:hunter2@db/metal?sslmode=sometimes",
         ] {
