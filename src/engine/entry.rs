@@ -179,7 +179,7 @@ impl Engine {
         ending: Ending,
         control: &Control,
     ) -> Result<Option<Driven>, EngineError> {
-        self.release_for("", uid, server, ending, control).await
+        Box::pin(self.release_for("", uid, server, ending, control)).await
     }
 
     /// Gives a server back on behalf of a state. Refused when another state manages the record.

@@ -260,7 +260,7 @@ impl Resource for ServerMaintenance {
         }
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
-        match engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control).await {
+        match Box::pin(engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control)).await {
             Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
             Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
                 diags.add_warning(managed_elsewhere(&server, &refusal));
