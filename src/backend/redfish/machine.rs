@@ -201,8 +201,8 @@ impl RedfishMachine {
                     // Huawei names none.
                     managers = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
                 }
-                for path in managers {
-                    let manager = self.bmc.get(&path).await?.body;
+                for link in managers {
+                    let manager = self.bmc.get(&link).await?.body;
                     if let Some(path) = manager["VirtualMedia"]["@odata.id"].as_str()
                         && !self.members(path).await.or_else(nothing_there)?.is_empty()
                     {
