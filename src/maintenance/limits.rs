@@ -136,7 +136,8 @@ mod tests {
         };
         let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
         let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
-        Request { uid, id, owner: "team".into(), spec, native: None, runner, keeps_place: true }
+        let asking = crate::maintenance::lock::AskingState::default();
+        Request { uid, id, owner: "team".into(), spec, native: None, location: None, runner, keeps_place: true, asking }
     }
 
     proptest! {
