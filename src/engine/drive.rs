@@ -18,7 +18,7 @@ use crate::{
     store::{Found, LockView, StoreError},
 };
 
-use super::{Control, Engine, EngineError, native::Talk};
+use super::{Control, Engine, EngineError, driven::Driving, native::Talk};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
@@ -37,6 +37,7 @@ pub(super) struct Drive<'a> {
     pub(super) server: String,
     pub(super) uid: Uid,
     pub(super) fence: Fence,
+    driving: Driving,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     changes: watch::Receiver<u64>,
@@ -58,13 +59,21 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 impl<'a> Drive<'a> {
-    pub(super) fn new(engine: &'a Engine, key: &LockKey, server: &str, uid: &Uid, fence: Fence) -> Self {
+    pub(super) fn new(
+        engine: &'a Engine,
+        key: &LockKey,
+        server: &str,
+        uid: &Uid,
+        fence: Fence,
+        driving: Driving,
+    ) -> Self {
         Self {
             engine,
             key: key.clone(),
             server: server.to_owned(),
             uid: uid.clone(),
             fence,
+            driving,
             machine: None,
             facts: Facts::default(),
             changes: engine.store().changes(key),
@@ -103,13 +112,16 @@ impl<'a> Drive<'a> {
     pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<Driven, EngineError> {
         let result = self.drive(goal, control).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
-        if !given_up {
-            if control.stop.is_cancelled() {
-                // The lease ends by itself.
-                let _ = within(STOP_GRACE, self.detach()).await;
-            } else {
-                self.detach().await;
-            }
+        let detached = if given_up {
+            true
+        } else if control.stop.is_cancelled() {
+            // The lease ends by itself.
+            within(STOP_GRACE, self.detach()).await.unwrap_or_default()
+        } else {
+            self.detach().await
+        };
+        if detached {
+            self.driving.over();
         }
         let finish = result?;
         let record = self.record_now().await?;
@@ -328,13 +340,13 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
-        let fence = match self.engine.attach(&overdue).await {
-            Ok(fence) => fence,
+        let (fence, driving) = match self.engine.attach(&overdue).await {
+            Ok(attached) => attached,
             // Somebody else was quicker.
             Err(EngineError::Refused(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, fence);
+        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, fence, driving);
         let within = Control { timeout: control.release_timeout, ..control.clone() };
         match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
             Ok(driven) if driven.finish == Finish::Over => return Ok(()),
@@ -346,11 +358,14 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    async fn detach(&self) {
-        let result = self.apply(&Change::Detach).await;
-        match result {
-            Ok(_) | Err(StoreError::Refused(_)) => {}
-            Err(error) => tracing::warn!(%error, "could not detach; the lease ends by itself"),
+    /// Gives the right to act back; whether the store knows that it is over.
+    async fn detach(&self) -> bool {
+        match self.apply(&Change::Detach).await {
+            Ok(_) | Err(StoreError::Refused(_)) => true,
+            Err(error) => {
+                tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");
+                false
+            }
         }
     }
 

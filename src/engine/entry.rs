@@ -9,7 +9,7 @@ use crate::{
         change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
         identity::Identified,
-        ids::{Fence, Generation, LockKey, MaintenanceId, Token, Uid},
+        ids::{Fence, Generation, LockKey, MaintenanceId, Uid},
         location::Location,
         lock::{AskingState, Refusal, Request},
         native::System,
@@ -19,7 +19,7 @@ use crate::{
     store::{Found, StoreError},
 };
 
-use super::{Control, Driven, Engine, EngineError, TakenBack, drive::Drive};
+use super::{Control, Driven, Engine, EngineError, TakenBack, drive::Drive, driven::Driving};
 
 /// How often identifiers are read again that another process claims or moves at the same time.
 const RACES: usize = 8;
@@ -80,10 +80,10 @@ impl Engine {
                 key.clone_from(&server.key);
                 continue;
             }
-            let Some(fence) = attached else {
+            let Some((fence, driving)) = attached else {
                 return self.unattended(&key, &uid).await;
             };
-            let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, fence);
+            let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, fence, driving);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died while it gave the server back. That is finished now, and the wish begins anew.
@@ -108,7 +108,7 @@ impl Engine {
         wish: &Wish,
         location: &Location,
         system: Option<&System>,
-    ) -> Result<(Uid, Option<Fence>), EngineError> {
+    ) -> Result<(Uid, Option<(Fence, Driving)>), EngineError> {
         let request = Request {
             uid: Uid(Uuid::now_v7().to_string()),
             id: wish.id.clone(),
@@ -120,13 +120,17 @@ impl Engine {
             keeps_place: wish.wait_for == WaitFor::Enqueued,
             asking: wish.asking.clone(),
         };
-        let change = LockChange::Enqueue { request: &request, claims: &server.claims, token: token() };
-        match self.apply(&server.key, &change).await? {
+        let mut driving = self.lease.attachments().begin(&server.key);
+        let change = LockChange::Enqueue { request: &request, claims: &server.claims, token: driving.token() };
+        match driving.over_if_refused(self.apply(&server.key, &change).await)? {
             Applied::Enqueued { uid, adopted, fence } => {
                 if adopted {
                     tracing::info!(id = %wish.id, "found the record of an earlier run and goes on with it");
                 }
-                Ok((uid, fence))
+                if fence.is_none() {
+                    driving.over();
+                }
+                Ok((uid, fence.map(|fence| (fence, driving))))
             }
             _ => Err(no_answer()),
         }
@@ -134,18 +138,18 @@ impl Engine {
 
     /// Takes a pending record out of the queue whose server turned out to belong to another lock. One that is not
     /// pending stays: it was there before.
-    async fn leave_queue(&self, key: &LockKey, uid: &Uid, attached: Option<Fence>) -> Result<(), EngineError> {
-        let fence = match attached {
-            Some(fence) => fence,
-            None => {
-                let runner = self.runner();
-                match self.apply(key, &LockChange::Attach { uid, runner, token: token(), state: "" }).await? {
-                    Applied::Attached { fence, .. } => fence,
-                    _ => return Err(no_answer()),
-                }
-            }
+    async fn leave_queue(
+        &self,
+        key: &LockKey,
+        uid: &Uid,
+        attached: Option<(Fence, Driving)>,
+    ) -> Result<(), EngineError> {
+        let (fence, mut driving) = match attached {
+            Some(attached) => attached,
+            None => self.attach_to(key, uid, "").await?,
         };
         self.apply(key, &LockChange::Driven { uid, fence, change: &Change::Withdraw }).await?;
+        driving.over();
         Ok(())
     }
 
@@ -164,10 +168,10 @@ impl Engine {
         self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let fence = self.attach_for(&wish.asking.state, &record).await?;
+        let (fence, driving) = self.attach_for(&wish.asking.state, &record).await?;
         let change = &Change::Respecify(Box::new(wish.spec.clone()));
         self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
-        let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence);
+        let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence, driving);
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
@@ -195,8 +199,8 @@ impl Engine {
         self.reach(&record, control).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
-        let fence = self.attach_for(state, &record).await?;
-        let mut drive = Drive::new(self, &record.lock_key, server, uid, fence);
+        let (fence, driving) = self.attach_for(state, &record).await?;
+        let mut drive = Drive::new(self, &record.lock_key, server, uid, fence, driving);
         Ok(Some(drive.run(Goal::Release(ending), control).await?))
     }
 
@@ -212,8 +216,8 @@ impl Engine {
     ) -> Result<Driven, EngineError> {
         self.reach(&self.active(id).await?, control).await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let (record, fence) = self.seize(id, seen, Some(&ending), (reason, block), control).await?;
-        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence);
+        let (record, fence, driving) = self.seize(id, seen, Some(&ending), (reason, block), control).await?;
+        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
         drive.run(Goal::Release(ending), control).await
     }
 
@@ -228,7 +232,7 @@ impl Engine {
         block: Option<Duration>,
         control: &Control,
     ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
-        let (record, fence) = self.seize(id, seen, None, (reason, block), control).await?;
+        let (record, fence, mut driving) = self.seize(id, seen, None, (reason, block), control).await?;
         if control.stop.is_cancelled() {
             // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
             return Err(EngineError::Stopped);
@@ -244,6 +248,7 @@ impl Engine {
         let by = self.runner().to_string();
         let change = &Change::Abandon(Ending::Released { by, reason, seen });
         self.apply(&record.lock_key, &LockChange::Driven { uid: &record.uid, fence, change }).await?;
+        driving.over();
         Ok((record, taken_back))
     }
 
@@ -256,18 +261,20 @@ impl Engine {
         ending: Option<&Ending>,
         (reason, block): (&str, Option<Duration>),
         control: &Control,
-    ) -> Result<(Maintenance, Fence), EngineError> {
+    ) -> Result<(Maintenance, Fence, Driving), EngineError> {
         let record = self.active(id).await?;
         self.lease.keep().await?;
         let (uid, runner) = (&record.uid, self.runner());
-        let change = LockChange::Seize { uid, seen, runner, token: token(), ending, reason, block };
-        let Applied::Attached { fence, calls_until } = self.apply(&record.lock_key, &change).await? else {
+        let mut driving = self.lease.attachments().begin(&record.lock_key);
+        let change = LockChange::Seize { uid, seen, runner, token: driving.token(), ending, reason, block };
+        let applied = driving.over_if_refused(self.apply(&record.lock_key, &change).await)?;
+        let Applied::Attached { fence, calls_until } = applied else {
             return Err(no_answer());
         };
         if let Some(until) = calls_until {
             self.wait_for_calls(&record, until, control).await?;
         }
-        Ok((record, fence))
+        Ok((record, fence, driving))
     }
 
     /// Waits until no call of an earlier process can reach the machine any more.
@@ -300,16 +307,21 @@ impl Engine {
     }
 
     /// Takes the right to act on a record.
-    pub(super) async fn attach(&self, record: &Maintenance) -> Result<Fence, EngineError> {
+    pub(super) async fn attach(&self, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
         self.attach_for("", record).await
     }
 
     /// Takes the right to act on a record for a state, which is known to manage it from then on.
-    async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<Fence, EngineError> {
-        let (uid, runner) = (&record.uid, self.runner());
-        let change = LockChange::Attach { uid, runner, token: token(), state };
-        match self.apply(&record.lock_key, &change).await? {
-            Applied::Attached { fence, .. } => Ok(fence),
+    async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
+        self.attach_to(&record.lock_key, &record.uid, state).await
+    }
+
+    async fn attach_to(&self, key: &LockKey, uid: &Uid, state: &str) -> Result<(Fence, Driving), EngineError> {
+        let runner = self.runner();
+        let mut driving = self.lease.attachments().begin(key);
+        let change = LockChange::Attach { uid, runner, token: driving.token(), state };
+        match driving.over_if_refused(self.apply(key, &change).await)? {
+            Applied::Attached { fence, .. } => Ok((fence, driving)),
             _ => Err(no_answer()),
         }
     }
@@ -317,21 +329,21 @@ impl Engine {
     /// Applies a change to a lock, in one transaction of the store.
     pub(super) async fn apply(&self, key: &LockKey, change: &LockChange<'_>) -> Result<Applied, StoreError> {
         let tuning = self.tuning();
+        let attaches = matches!(change, LockChange::Enqueue { .. } | LockChange::Attach { .. });
         let mut applied = Applied::Outdated;
         self.store()
             .transact(key, &mut |lock, leases, now| {
                 let at = Moment { leases, now, aging: tuning.aging, limits: &tuning.limits };
+                if attaches {
+                    // One's own record that nothing drives any more may be attached to again.
+                    lock.let_go(&self.runner().id, &self.lease.attachments().driven(), now);
+                }
                 applied = lock.apply(change, &at)?;
                 Ok(())
             })
             .await?;
         Ok(applied)
     }
-}
-
-/// A token that no other attachment has.
-fn token() -> Token {
-    Token(Uuid::new_v4())
 }
 
 /// A store that says that it applied a change, and did not.

@@ -7,9 +7,9 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Tuning;
+use super::{Tuning, driven::Attachments};
 use crate::{
-    clock::Clock,
+    clock::{Clock, within},
     maintenance::ids::{Runner, RunnerId},
     store::Store,
 };
@@ -51,6 +51,7 @@ pub(super) struct LeaseKeeper {
     /// from some moment after it.
     renewed: Arc<Mutex<Option<Duration>>>,
     started: Mutex<bool>,
+    attachments: Attachments,
     end: CancellationToken,
     tasks: TaskTracker,
 }
@@ -65,6 +66,7 @@ impl LeaseKeeper {
             history: tuning.history,
             renewed: Arc::default(),
             started: Mutex::new(false),
+            attachments: Attachments::default(),
             end: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
@@ -79,6 +81,7 @@ impl LeaseKeeper {
         if !std::mem::replace(&mut started, true) {
             let (store, clock, runner) = (Arc::clone(&self.store), Arc::clone(&self.clock), self.runner.clone());
             let (ttl, renewed, end) = (self.ttl, Arc::clone(&self.renewed), self.end.clone());
+            let attachments = self.attachments.clone();
             self.tasks.spawn(async move {
                 loop {
                     tokio::select! {
@@ -87,6 +90,12 @@ impl LeaseKeeper {
                     }
                     if let Err(error) = renew(&store, &clock, &runner, ttl, &renewed).await {
                         tracing::warn!(%error, "the heartbeat did not reach the coordination store");
+                        continue;
+                    }
+                    // The next renewal must not wait for it.
+                    match within(ttl / 6, attachments.let_go(&*store, &runner.id)).await {
+                        Some(Ok(())) => {}
+                        error => tracing::debug!(?error, "what nothing drives is let go with a later heartbeat"),
                     }
                 }
             });
@@ -104,6 +113,11 @@ impl LeaseKeeper {
     /// Whether less than this part of the lease has passed since a renewal, by our own clock.
     fn is_younger(&self, renewal: Renewal, percent: u32) -> bool {
         renewal.0.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * percent / 100)
+    }
+
+    /// The attachments of the process.
+    pub(super) fn attachments(&self) -> &Attachments {
+        &self.attachments
     }
 
     /// The last renewal that is known to have reached the store.

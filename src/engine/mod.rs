@@ -3,6 +3,7 @@
 mod act;
 mod consent;
 mod drive;
+mod driven;
 mod entry;
 mod error;
 mod identity;

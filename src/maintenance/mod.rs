@@ -35,5 +35,6 @@ pub mod spec;
 pub mod state;
 pub mod step;
 mod transitions;
+mod undriven;
 pub mod update;
 pub mod window;

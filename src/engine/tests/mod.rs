@@ -9,6 +9,7 @@ mod giving_back;
 mod gone;
 mod identity;
 mod leaving;
+mod undriven;
 mod updating;
 
 use std::{
@@ -66,6 +67,8 @@ struct Inside {
     ignores_power: bool,
     /// Refuses the first form of a boot override after this time, so that the caller sends a second one.
     refuses_first_form: Option<Duration>,
+    /// Ends the drive with a panic.
+    panics: bool,
     /// How many forms arrived.
     forms: usize,
     /// What it says it is; `None`: what a well-behaved one says.
@@ -277,6 +280,8 @@ impl Machine for FakeMachine {
         self.call(false, |inside| Ok(inside.identity.clone().unwrap_or_else(real_identity))).await
     }
     async fn observe(&self) -> Result<MachineView, BackendError> {
+        let panics = self.with(|inside| inside.panics);
+        assert!(!panics, "as it was told to");
         self.call(false, |inside| {
             Ok(MachineView {
                 last_reset: None,
