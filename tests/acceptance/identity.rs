@@ -39,7 +39,9 @@ for_each_host! {
         other.destroy().await.succeeded();
         holder.destroy().await.succeeded();
     }
+}
 
+for_each_host! {
     async fn a_server_without_uuid_is_refused_until_lock_key_names_it(host) {
         let mut config = SimulatorConfig::with_systems(1);
         config.systems[0].uuid = Some(SystemUuid::Nil);
@@ -61,7 +63,9 @@ for_each_host! {
         other.destroy().await.succeeded();
         workspace.destroy().await.succeeded();
     }
+}
 
+for_each_host! {
     async fn a_new_mainboard_is_refused_until_a_person_moves_its_identifiers(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure_with(&workspace, "owner = \"team\"", &maintenance("node1", "m", ""));
