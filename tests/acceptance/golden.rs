@@ -227,7 +227,6 @@ async fn errors_say_what_failed_why_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "its golden file is not written yet: run it with INSTA_UPDATE=always and read what it writes"]
 async fn changes_that_fail_releases_that_stand_and_other_states() {
     let (fleet, images) = (Fleet::new(2).await, Images::start().await);
     let mut holder = Workspace::new(Host::OpenTofu);

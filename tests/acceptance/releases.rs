@@ -121,7 +121,7 @@ for_each_host! {
         other.apply().await.failed().says("waiting for the end of the block");
         assert_eq!(fleet.resets("node1"), resets);
         // Whoever waits gets it when the block ends.
-        fleet.configure(&other, &maintenance("node1", "urgent", ""));
+        fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100"));
         let waiting = other.start_apply();
         waiting.until_it_logs("waiting for the end of the block", SOON).await;
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("The block of node1 is over");
