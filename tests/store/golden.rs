@@ -209,6 +209,8 @@ fn again(record: &Maintenance) -> Request {
         native: None,
         runner: runner(9),
         keeps_place: record.keeps_place,
+        location: None,
+        asking: terraform_provider_metal::maintenance::lock::AskingState::default(),
     }
 }
 
