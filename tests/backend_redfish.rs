@@ -177,7 +177,7 @@ async fn media_are_found_under_the_system_or_its_manager() {
         personality.media.offered_under = vec![offered];
         let bench = Bench::new(personality).await;
         let slots = bench.machine.media().await.unwrap();
-        let slot = slots.iter().find(|slot| slot.is_optical()).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
+        let slot = slots.iter().find(MediaSlot::is_optical).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
         assert_eq!(slot.content(), None);
         bench.machine.insert_medium(&slot.slot, "http://images.example/a.iso", true).await.unwrap();
         let found = bench.machine.media().await.unwrap();
@@ -569,7 +569,7 @@ async fn a_drive_without_actions_is_filled_and_emptied_by_writing_to_it() {
     personality.media.by_patch = true;
     let bench = Bench::new(personality).await;
     assert!(bench.machine.capabilities().await.unwrap().virtual_media);
-    let slot = bench.machine.media().await.unwrap().into_iter().find(|slot| slot.is_optical()).unwrap().slot;
+    let slot = bench.machine.media().await.unwrap().into_iter().find(MediaSlot::is_optical).unwrap().slot;
     bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
     let name = &bench.simulator.systems()[0];
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);

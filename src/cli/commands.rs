@@ -79,7 +79,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let engine = engine(&cli.common, environment, touches).await?;
-    let result = dispatch(&engine, cli, stop.clone()).await;
+    let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
     if drives && result.is_ok() {
         tidy(&engine, None, &stop).await;

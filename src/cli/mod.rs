@@ -252,7 +252,7 @@ pub async fn run(
         }
     };
     let json = cli.common.json;
-    match commands::run(cli, environment, stop).await {
+    match Box::pin(commands::run(cli, environment, stop)).await {
         Ok(text) => ended(&out.write_all(text.as_bytes())),
         Err(problem) => {
             let text = if json {

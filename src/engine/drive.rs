@@ -110,7 +110,8 @@ impl<'a> Drive<'a> {
     ///
     /// On every way out the right to act is given back; the record, the slot and the place stay as they are.
     pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<Driven, EngineError> {
-        let result = self.drive(goal, control).await;
+        // Boxed: it is as large as everything that a step may wait for.
+        let result = Box::pin(self.drive(goal, control)).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
         let detached = if given_up {
             true

@@ -214,9 +214,10 @@ impl Engine {
         block: Option<Duration>,
         control: &Control,
     ) -> Result<Driven, EngineError> {
-        self.reach(&self.active(id).await?, control).await?;
+        let active = self.active(id).await?;
+        Box::pin(self.reach(&active, control)).await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let (record, fence, driving) = self.seize(id, seen, Some(&ending), (reason, block), control).await?;
+        let (record, fence, driving) = Box::pin(self.seize(id, seen, Some(&ending), (reason, block), control)).await?;
         let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
         drive.run(Goal::Release(ending), control).await
     }
@@ -232,7 +233,7 @@ impl Engine {
         block: Option<Duration>,
         control: &Control,
     ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
-        let (record, fence, mut driving) = self.seize(id, seen, None, (reason, block), control).await?;
+        let (record, fence, mut driving) = Box::pin(self.seize(id, seen, None, (reason, block), control)).await?;
         if control.stop.is_cancelled() {
             // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
             return Err(EngineError::Stopped);

@@ -53,6 +53,7 @@ impl Engine {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 pub(super) mod tests {
     use std::{
         fs::File,

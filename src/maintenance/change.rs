@@ -110,6 +110,7 @@ pub enum LockChange<'a> {
 }
 
 /// What came of a change that was not refused.
+#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// It is made.

@@ -229,12 +229,11 @@ fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limit
         Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
         _ => None,
     });
-    let slot = match chosen.filter(|name| refusal(name).is_none()) {
-        Some(name) => media.iter().find(|slot| slot.slot == *name).cloned(),
-        None => {
-            let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
-            choose_slot(&left, image).cloned()
-        }
+    let slot = if let Some(name) = chosen.filter(|name| refusal(name).is_none()) {
+        media.iter().find(|slot| slot.slot == *name).cloned()
+    } else {
+        let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
+        choose_slot(&left, image).cloned()
     };
     let Some(slot) = slot else {
         return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {

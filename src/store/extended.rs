@@ -15,6 +15,7 @@ use crate::maintenance::{
 const FORMAT: u32 = 2;
 
 /// A lock's holder and extension, as a store keeps them.
+#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum StoredSlot {

@@ -56,6 +56,7 @@ struct Draft {
 }
 
 /// What the leader tells another member.
+#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 enum Message {
     /// Apply the transition and return the draft.
     Apply(Box<Draft>, oneshot::Sender<(Box<Draft>, Result<(), Refusal>)>),
@@ -82,6 +83,7 @@ struct Waiting {
     members: VecDeque<Member>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 enum Entry {
     Lead(Leading),
     Wait(mpsc::UnboundedReceiver<Message>),
@@ -162,11 +164,10 @@ impl Drop for Leading {
             round.refused = next.refused;
             let leading = Self { line: Arc::clone(&self.line), round: Some(round) };
             match next.tell.send(Message::Lead(leading)) {
-                Ok(()) => return,
                 Err(mpsc::error::SendError(Message::Lead(mut back))) => {
                     round = back.round.take().unwrap_or_default();
                 }
-                Err(_) => return,
+                Ok(()) | Err(_) => return,
             }
         }
     }
@@ -204,11 +205,11 @@ impl Leading {
     }
 
     /// Ends the round: what was applied is stored.
-    fn done(mut self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
+    fn done(mut self, stored: Option<&Stored>) -> Result<Option<Stored>, StoreError> {
         let round = self.round();
         let result = |refused: Option<Refusal>| match refused {
             Some(refusal) => Err(StoreError::Refused(refusal)),
-            None => Ok(stored.clone()),
+            None => Ok(stored.cloned()),
         };
         for member in round.members.drain(..) {
             let _ = member.tell.send(Message::Done(result(member.refused)));
@@ -333,7 +334,7 @@ async fn lead(
         if let Some(open) = &leading.round().open {
             if commits.contain(&open.names) {
                 // The reply was lost, not the commit.
-                return leading.done(Some(stored));
+                return leading.done(Some(&stored));
             }
             let unknown = open.error.clone();
             if stored.revision != open.revision {
@@ -348,19 +349,19 @@ async fn lead(
                 return leading.failed(unknown);
             }
         }
-        let content = match &leading.round().open {
+        let sent = leading.round().open.as_ref().map(|open| Arc::clone(&open.content));
+        let content = if let Some(content) = sent {
             // What members were told belongs to this content and to no other.
-            Some(open) => Arc::clone(&open.content),
-            None => {
-                leading.let_in(store.together());
-                let Draft { lock: mut after, .. } = leading.apply(own, &stored, &Arc::new(leases), now).await;
-                let finished = std::mem::take(&mut after.finished);
-                let events = std::mem::take(&mut after.events);
-                if after == *stored.lock && finished.is_empty() && events.is_empty() {
-                    return leading.done(None);
-                }
-                Arc::new(Content { after, finished, events })
+            content
+        } else {
+            leading.let_in(store.together());
+            let Draft { lock: mut after, .. } = leading.apply(own, &stored, &Arc::new(leases), now).await;
+            let finished = std::mem::take(&mut after.finished);
+            let events = std::mem::take(&mut after.events);
+            if after == *stored.lock && finished.is_empty() && events.is_empty() {
+                return leading.done(None);
             }
+            Arc::new(Content { after, finished, events })
         };
         let name = Uuid::new_v4().simple().to_string();
         let first = leading.round().open.is_none();
@@ -400,7 +401,7 @@ async fn lead(
                     };
                     let stored = stored.after(revision, after, &name);
                     known.remember(&stored);
-                    return leading.done(Some(stored));
+                    return leading.done(Some(&stored));
                 }
                 Ok(None) => {}
                 Err(_) if first && !leading.round().members.is_empty() => {

@@ -147,7 +147,7 @@ pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
     })
     .await
     .unwrap();
-    assert_eq!(other.view(&k).await.unwrap().lock.extension.effects, [effect.clone()]);
+    assert_eq!(other.view(&k).await.unwrap().lock.extension.effects, std::slice::from_ref(&effect));
     assert!(other.view_all().await.unwrap().is_empty(), "it is in no queue");
     let held = hold(&*one, &k, &request("a", 1)).await;
     let seen = other.view(&k).await.unwrap().lock;
@@ -1032,6 +1032,7 @@ async fn restored(bench: &Bench) -> (Arc<dyn Store>, (Uid, Fence)) {
     (one, kept)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "a result is looked at once")]
 fn is_noticed<T: std::fmt::Debug>(result: Result<T, StoreError>) {
     assert!(matches!(result, Err(StoreError::WentBack { .. })), "{result:?}");
 }

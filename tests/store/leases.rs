@@ -251,11 +251,12 @@ async fn a_lease_of_an_older_version_is_read_by_the_wall_clock() {
 /// What the system's own clock says, on the system where these tests run.
 #[tokio::test]
 async fn the_clock_of_this_machine_names_its_boot() {
+    use sqlx::ConnectOptions as _;
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("it.sqlite");
     let store = SqliteStore::open(&path, Arc::new(SystemClock::default()), SqliteOptions::default()).await.unwrap();
     store.renew(&runner(1), TTL).await.unwrap();
-    use sqlx::ConnectOptions as _;
     let mut db = SqliteConnectOptions::new().filename(&path).connect().await.unwrap();
     let (boot, until): (String, i64) =
         sqlx::query_as("SELECT boot, boot_until FROM leases").fetch_one(&mut db).await.unwrap();

@@ -66,7 +66,7 @@ impl Bmc {
                 Ok(body) => {
                     let etag = etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned));
                     let monitor = (changes && status == StatusCode::ACCEPTED).then(|| task(&body, location)).flatten();
-                    Ok(Answer { etag, body, allow, monitor })
+                    Ok(Answer { body, etag, allow, monitor })
                 }
                 Err(_) if kind.contains("html") => {
                     Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))

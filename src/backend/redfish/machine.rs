@@ -151,7 +151,7 @@ impl RedfishMachine {
     async fn settings(&self, system: &Value) -> Result<Option<Answer>, BackendError> {
         let Some(path) = system::settings_path(system) else { return Ok(None) };
         match self.settings_work.get() {
-            Some(false) => return Ok(None),
+            Some(false) => Ok(None),
             works => match self.bmc.get(path).await {
                 Ok(settings) => {
                     let _ = self.settings_work.set(true);
@@ -202,8 +202,8 @@ impl RedfishMachine {
                     managers = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
                 }
                 for link in managers {
-                    let manager = self.bmc.get(&link).await?.body;
-                    if let Some(path) = manager["VirtualMedia"]["@odata.id"].as_str()
+                    let listed = self.bmc.get(&link).await?.body;
+                    if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str()
                         && !self.members(path).await.or_else(nothing_there)?.is_empty()
                     {
                         return Ok(Some(path.to_owned()));

@@ -79,7 +79,7 @@ async fn a_shutdown_that_was_sent_meets_neither_the_restore_nor_the_next_mainten
     for takes in [4, 40, 140] {
         for after in [1, 3, 20] {
             for end in [End::InterruptThenDestroy, End::CreateTimesOut, End::ForcedRelease, End::AcceptedAsIs] {
-                ends_during_shutdown(Duration::from_secs(takes), Duration::from_secs(after), end).await;
+                Box::pin(ends_during_shutdown(Duration::from_secs(takes), Duration::from_secs(after), end)).await;
             }
         }
     }

@@ -128,6 +128,10 @@ impl Store for Faulty {
         self.inner.fill(contents).await
     }
 
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        self.inner.claim_sweep(runner, length).await
+    }
+
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         self.inner.prune(keep, most).await
     }

@@ -164,7 +164,7 @@ impl World {
             uid: uid.clone(),
             id: MaintenanceId::new("ops", &format!("m{}", self.made)).unwrap(),
             owner: "team".into(),
-            spec: Spec { hold_place_for: Duration::from_secs(900), ..Spec::new(Kind::Maintenance, "node") },
+            spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(Kind::Maintenance, "node") },
             location: None,
             native: None,
             runner: Runner {

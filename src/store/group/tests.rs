@@ -71,8 +71,8 @@ impl Store {
         let lock = Arc::new(ServerLock::new(key()));
         let (fates, taken) = (fates.into_iter().collect(), taken.into_iter().map(id).collect());
         let (commits, enqueued) = (String::new(), Vec::new());
-        let shelf = Shelf { revision: 0, lock, commits, enqueued, late: None, fates, made: 0 };
-        Arc::new(Self { shelf: Mutex::new(shelf), taken, most })
+        let first = Shelf { revision: 0, lock, commits, enqueued, late: None, fates, made: 0 };
+        Arc::new(Self { shelf: Mutex::new(first), taken, most })
     }
 }
 
@@ -80,12 +80,12 @@ impl Store {
 impl Conditional for Store {
     async fn load(&self, _: &LockKey, _: Option<Stored>) -> Result<Loaded, StoreError> {
         tokio::task::yield_now().await;
-        let shelf = self.shelf.lock().unwrap();
+        let inner = self.shelf.lock().unwrap();
         Ok(Loaded {
             stored: Stored {
-                revision: shelf.revision,
-                lock: Arc::clone(&shelf.lock),
-                commits: Arc::new(Commits::parse(&shelf.commits, "")),
+                revision: inner.revision,
+                lock: Arc::clone(&inner.lock),
+                commits: Arc::new(Commits::parse(&inner.commits, "")),
                 raw: None,
             },
             leases: Leases::default(),
@@ -97,31 +97,31 @@ impl Conditional for Store {
         tokio::task::yield_now().await;
         let (expected, after, events) = (change.before.revision, change.after.clone(), change.events);
         let answer = {
-            let mut shelf = self.shelf.lock().unwrap();
-            if let Some((expected, after, events, commits)) = shelf.late.take() {
-                shelf.write(expected, after, &events, commits);
+            let mut inner = self.shelf.lock().unwrap();
+            if let Some((expected, after, events, commits)) = inner.late.take() {
+                inner.write(expected, after, &events, commits);
             }
-            if expected == shelf.revision
+            if expected == inner.revision
                 && let Some(record) =
                     change.written().find(|record| change.is_new(record) && self.taken.contains(&record.id))
             {
                 return Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey("other".into()) });
             }
-            match shelf.fates.pop_front().unwrap_or(Fate::Made) {
-                Fate::Made => Ok(shelf.write(expected, after, events, change.commits())),
+            match inner.fates.pop_front().unwrap_or(Fate::Made) {
+                Fate::Made => Ok(inner.write(expected, after, events, change.commits())),
                 Fate::Overtaken => {
-                    let (same, older) = ((*shelf.lock).clone(), shelf.commits.clone());
-                    let revision = shelf.revision;
-                    shelf.write(revision, same, &[], format!("theirs {older}"));
+                    let (same, older) = ((*inner.lock).clone(), inner.commits.clone());
+                    let revision = inner.revision;
+                    inner.write(revision, same, &[], format!("theirs {older}"));
                     Ok(None)
                 }
                 Fate::ReplyLost => {
-                    shelf.write(expected, after, events, change.commits());
+                    inner.write(expected, after, events, change.commits());
                     Err(self.unanswered())
                 }
                 Fate::Lost => Err(self.unanswered()),
                 Fate::Late => {
-                    shelf.late = Some((expected, after, events.to_vec(), change.commits()));
+                    inner.late = Some((expected, after, events.to_vec(), change.commits()));
                     Err(self.unanswered())
                 }
             }
@@ -320,7 +320,8 @@ fn a_member_that_is_not_polled_holds_up_nobody() {
         assert!(poll(&mut sleeper).await, "it waits in the line");
         let last = join(&store, &known, 2, false);
         let (first, last) = tokio::join!(first, last);
-        (first.unwrap(), last.unwrap());
+        first.unwrap();
+        last.unwrap();
         sleeper.await.unwrap();
         assert_eq!(store.shelf.lock().unwrap().lock.active.len(), 3);
     });

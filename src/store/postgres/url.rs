@@ -43,13 +43,12 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
     let mut others = Vec::new();
     for (name, value) in parsed.query_pairs() {
         match (name.as_ref(), value.as_ref()) {
-            ("notifications", "on") => {}
+            ("notifications", "on") | ("accept_lost_commits", "no") => {}
             ("notifications", "off") => notifications = false,
             ("notifications", other) => {
                 return Err(refused(format!("notifications={other:?} is neither on nor off")));
             }
             ("accept_lost_commits", "yes") => accept_lost_commits = true,
-            ("accept_lost_commits", "no") => {}
             ("accept_lost_commits", other) => {
                 return Err(refused(format!("accept_lost_commits={other:?} is neither yes nor no")));
             }

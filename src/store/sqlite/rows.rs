@@ -83,6 +83,7 @@ pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -
 
 /// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
 /// a lock alone that has more (`store/extended.rs` says why).
+#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Annex {
