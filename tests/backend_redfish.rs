@@ -17,7 +17,7 @@ use terraform_provider_metal::{
         },
     },
     clock::SystemClock,
-    maintenance::machine::{BootOverride, PowerState, ResetType},
+    maintenance::machine::{BootOverride, MediaSlot, PowerState, ResetType},
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -177,7 +177,7 @@ async fn media_are_found_under_the_system_or_its_manager() {
         personality.media.offered_under = vec![offered];
         let bench = Bench::new(personality).await;
         let slots = bench.machine.media().await.unwrap();
-        let slot = slots.iter().find(MediaSlot::is_optical).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
+        let slot = slots.iter().find(|slot| slot.is_optical()).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
         assert_eq!(slot.content(), None);
         bench.machine.insert_medium(&slot.slot, "http://images.example/a.iso", true).await.unwrap();
         let found = bench.machine.media().await.unwrap();

@@ -539,7 +539,7 @@ impl World {
         for record in &lock.active {
             assert!(record.generation <= lock.generation && record.ticket_number <= lock.last_ticket);
             if let Some(attachment) = &record.attachment {
-                assert_eq!(attachment.fence(), record.generation);
+                assert_eq!(attachment.generation, record.generation);
             }
         }
         self.check_queue();
@@ -600,6 +600,7 @@ impl World {
             let ends_by_itself = match hindrance {
                 Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
                 Hindrance::Approval(missing) => missing.escalates_at,
+                Hindrance::Block(block) => Some(block.until),
                 Hindrance::Native(_) | Hindrance::Node(..) => None,
             };
             if let Some(at) = ends_by_itself {

@@ -184,6 +184,7 @@ impl Bench {
             id: MaintenanceId::new("ops", "case").unwrap(),
             spec: self.flow.spec("node"),
             wait_for: WaitFor::InMaintenance,
+            asking: terraform_provider_metal::maintenance::lock::AskingState::default(),
         };
         let engine = self.process();
         let held = engine.hold(&wish, &Self::control()).await;
