@@ -30,8 +30,19 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
     ("store", &["maintenance", "kubernetes", "clock"]),
-    // Of the words of maintenance only what a machine and its own maintenance system are, no queue, lock or window.
-    ("backend", &["maintenance::machine", "maintenance::native", "kubernetes", "clock"]),
+    // Of the words of maintenance only names, and what a machine, its place and its own maintenance system are; no queue,
+    // lock or window.
+    (
+        "backend",
+        &[
+            "maintenance::ids",
+            "maintenance::location",
+            "maintenance::machine",
+            "maintenance::native",
+            "kubernetes",
+            "clock",
+        ],
+    ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
     // The composition root: decoded configuration becomes the parts of an engine.
     ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock"]),

@@ -1,0 +1,131 @@
+//! How requests prove who sends them: sessions, basic authentication, and what a BMC that refuses
+//! either is told next.
+
+use super::*;
+
+impl Bmc {
+    /// The credentials were refused. Those that were never accepted are not tried again, so that no account is locked out.
+    /// Those that were are tried once more after a while: HPE, AMI and NVIDIA BMCs refuse them for a moment.
+    pub(super) async fn refused(&self, message: String) -> BackendError {
+        let mut access = self.access.write().await;
+        self.refuse(&mut access, message)
+    }
+
+    pub(super) fn refuse(&self, access: &mut Access, message: String) -> BackendError {
+        let now = self.clock.monotonic();
+        let doubt = self.limits.patience.doubt;
+        if self.proven.load(Ordering::Acquire) && access.doubted.is_none_or(|since| now.saturating_sub(since) < doubt) {
+            let since = *access.doubted.get_or_insert(now);
+            let cause = format!(
+                "it refused the credentials that it accepted before ({message}); they are tried once more {}s after that",
+                doubt.as_secs_f32()
+            );
+            self.is_down_until(since + doubt, &cause);
+            return BackendError::Unreachable { address: self.address(), cause };
+        }
+        access.refused.get_or_insert_with(|| message.clone());
+        BackendError::Unauthorized { address: self.address(), message }
+    }
+
+    /// How the next request proves who asks. The first one to a BMC uses basic authentication, because a single read is
+    /// not worth a log-in and a log-out; a session is opened when more follow.
+    pub(super) async fn proof(&self) -> Result<Proof, BackendError> {
+        let mut access = self.access.write().await;
+        if let Some(message) = &access.refused {
+            return Err(BackendError::Unauthorized { address: self.address(), message: message.clone() });
+        }
+        if let Some((token, _)) = &access.session {
+            return Ok(Proof::Session(Arc::clone(token)));
+        }
+        let first = !self.proven.load(Ordering::Acquire) && !self.only_sessions();
+        if self.authentication == Authentication::Basic || access.no_sessions || first {
+            return Ok(Proof::Basic);
+        }
+        // Others wait for this log-in: one is enough.
+        match self.log_in().await {
+            Ok((token, path)) => {
+                access.had_session = true;
+                access.session = Some((Arc::clone(&token), path));
+                Ok(Proof::Session(token))
+            }
+            // The same credentials were accepted before: what is refused is the log-in itself.
+            Err(BackendError::Unauthorized { .. })
+                if self.proven.load(Ordering::Acquire) && !access.had_session && !self.only_sessions() =>
+            {
+                access.no_sessions = true;
+                Ok(Proof::Basic)
+            }
+            Err(BackendError::Unauthorized { message, .. }) => Err(self.refuse(&mut access, message)),
+            // No session service, or no session left, or one may have been opened whose name we do not know: it is never
+            // tried again, because that makes it worse.
+            Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
+                access.no_sessions = true;
+                Ok(Proof::Basic)
+            }
+            Err(error) if error.outcome_unknown() => {
+                if self.only_sessions() {
+                    // What was to be sent under the session was not sent.
+                    return Err(BackendError::Unreachable { address: self.address(), cause: error.to_string() });
+                }
+                access.no_sessions = true;
+                Ok(Proof::Basic)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn only_sessions(&self) -> bool {
+        self.authentication == Authentication::Session && self.no_basic.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn log_in(&self) -> Result<(Arc<SecretString>, String), BackendError> {
+        let known = self.resources.lock().unwrap_or_else(PoisonError::into_inner).sessions.clone();
+        if let Some(path) = known {
+            return self.log_in_at(&path).await;
+        }
+        match self.log_in_at(SESSIONS).await {
+            Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
+                let root = self.exchange(&Method::GET, "/redfish/v1/", Ok).await?;
+                let root = self.read(&Method::GET, "/redfish/v1/", root).await?.body;
+                match root["Links"]["Sessions"]["@odata.id"].as_str() {
+                    Some(path) if path.trim_end_matches('/') != SESSIONS => self.log_in_at(path).await,
+                    _ => Err(error),
+                }
+            }
+            result => result,
+        }
+    }
+
+    pub(super) async fn log_in_at(&self, at: &str) -> Result<(Arc<SecretString>, String), BackendError> {
+        let body = json!({ "UserName": self.username, "Password": self.password.expose_secret() });
+        let response = self.exchange(&Method::POST, at, |request| Ok(request.json(&body))).await?;
+        let token = response.headers().get("X-Auth-Token").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let location =
+            response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let answer = self.read(&Method::POST, at, response).await?;
+        let path = location.as_deref().and_then(|location| self.own_path(location));
+        let path = path.or_else(|| answer.body["@odata.id"].as_str().map(str::to_owned));
+        match (token, path) {
+            (Some(token), Some(path)) => Ok((Arc::new(SecretString::from(token)), path)),
+            _ => Err(self.protocol("the log-in was accepted without a token and an address of the session")),
+        }
+    }
+
+    pub(super) async fn forget_session(&self, token: &Arc<SecretString>) {
+        let mut access = self.access.write().await;
+        if access.session.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, token)) {
+            access.session = None;
+        }
+    }
+
+    /// Ends the session, if there is one.
+    pub(in crate::backend::redfish) async fn log_out(&self) {
+        let session = self.access.write().await.session.take();
+        if let Some((token, path)) = session {
+            let proof = Proof::Session(token);
+            if let Err(error) = self.send(&Method::DELETE, &path, None, None, &proof).await {
+                tracing::debug!(%error, "the session was not ended; it ends by itself");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What it means when a BMC does not answer, or answers what cannot be used.
+
+use super::{BackendError, Bmc, Duration, Method, PoisonError, no_answer_within, plain, show_fingerprint};
+
+impl Bmc {
+    pub(super) fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
+        let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { plain(error) };
+        if error.is_connect() {
+            if let Some(problem) = self.certificate_problem(&cause) {
+                return BackendError::Untrusted { address: self.address(), cause: problem };
+            }
+            self.is_down(&cause);
+            return BackendError::Unreachable { address: self.address(), cause };
+        }
+        self.reply_lost(method, path, cause)
+    }
+
+    pub(super) fn certificate_problem(&self, cause: &str) -> Option<String> {
+        if !cause.contains("certificate") && !cause.contains("Certificate") {
+            return None;
+        }
+        let seen = *self.trusting.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(match seen {
+            Some(seen) if self.trusting.expected == Some(seen) => {
+                format!("the BMC presents the pinned certificate, and the TLS handshake with it failed ({cause})")
+            }
+            Some(seen) => format!(
+                "the BMC presents another certificate than the pinned one; its SHA-256 is {}. If the certificate was \
+                 renewed, set certificate_sha256 to that",
+                show_fingerprint(&seen)
+            ),
+            None => format!(
+                "the BMC's certificate is not trusted ({cause}). Give the authority that signed it (ca_certificate_file) or \
+                 pin it (certificate_sha256)"
+            ),
+        })
+    }
+
+    pub(super) fn fail_if_down(&self) -> Result<(), BackendError> {
+        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        if down.as_ref().is_some_and(|(until, _)| self.clock.monotonic() >= *until) {
+            *down = None;
+        }
+        match &*down {
+            Some((_, cause)) => Err(BackendError::Unreachable { address: self.address(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait as long again.
+    pub(super) fn is_down(&self, cause: &str) {
+        self.is_down_until(self.clock.monotonic() + self.limits.change.min(Duration::from_secs(2)), cause);
+    }
+
+    pub(super) fn is_down_until(&self, until: Duration, cause: &str) {
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, cause.to_owned()));
+    }
+
+    pub(in crate::backend::redfish) fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
+        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause }
+    }
+
+    pub(in crate::backend::redfish) fn protocol(&self, what: &str) -> BackendError {
+        BackendError::Protocol { address: self.address(), what: what.to_owned() }
+    }
+
+    pub(in crate::backend::redfish) fn unsupported(&self, what: &str) -> BackendError {
+        BackendError::Unsupported { address: self.address(), what: what.to_owned() }
+    }
+}
