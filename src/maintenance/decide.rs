@@ -9,6 +9,7 @@ use super::{
     change::Change,
     ids::{Fence, Uid},
     lock::{Leases, ServerLock},
+    midway::{ends_with_hold, outlast_calls},
     native, node,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
@@ -316,18 +317,6 @@ fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
     }
 }
 
-/// What acts under a hold that is being released ends as part of that: the release restores all of
-/// it. Not while a process drives the hold: then its end is waited for.
-fn ends_with_hold(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
-    let hold = at.lock.get(record.spec.parent.as_ref()?)?;
-    let driven = hold.attachment.as_ref().is_some_and(|a| at.leases.alive(a, at.now));
-    if driven || !matches!(hold.phase, Phase::Releasing { .. }) {
-        return None;
-    }
-    let ending = Ending::CompletedBy(format!("the release of {}", hold.id));
-    Some(Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending })))
-}
-
 fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if let Goal::Release(ending) = &at.intent.goal {
         if let Some(decision) = ends_with_hold(at, record) {
@@ -417,35 +406,6 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
         Verdict::Fail(cause) => Decision::Change(Change::Stuck(format!("{step}: {cause}"))),
         verdict => perform(at, "releasing", progress, step, verdict),
     }
-}
-
-/// Waits for what was sent before the release began, and may still change the server: a restore that
-/// is verified before a shutdown takes effect restores nothing.
-fn outlast_calls(at: &Situation<'_>, record: &Maintenance, progress: &Progress, verdict: &Verdict) -> Option<Decision> {
-    let first = matches!(progress.step(), Some(Step::StopForRestore | Step::SwitchOff | Step::RestorePower));
-    if progress.current > 0 || !first {
-        return None;
-    }
-    let pending = at.lock.own_effects(record, at.now);
-    let last = pending.iter().max_by_key(|effect| effect.until)?;
-    let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
-    let settled: Vec<_> =
-        pending.iter().filter(|effect| effect.is_settled_by(machine)).map(|it| (*it).clone()).collect();
-    if !settled.is_empty() {
-        return Some(Decision::Change(Change::Settled(settled)));
-    }
-    // A release that switches the server off itself goes on with what was sent.
-    (*verdict == Verdict::Done).then(|| Decision::Wait {
-        reason: format!(
-            "{}: {} was sent at {} and may still take effect until {}",
-            progress.text(),
-            last.action,
-            shown_time(last.at),
-            shown_time(last.until)
-        ),
-        poll: true,
-        wake: Some(last.until),
-    })
 }
 
 /// Turns a step's verdict into a decision. `Fail` was handled by the caller.

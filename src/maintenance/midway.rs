@@ -1,0 +1,57 @@
+//! What a release meets that began in the middle of something: calls that were sent, and what acts
+//! under a hold that was left.
+
+use super::{
+    change::Change,
+    decide::{Decision, Situation},
+    power::{Need, Verdict},
+    queue::shown_time,
+    state::{Ending, Maintenance, Phase, Progress},
+    step::Step,
+};
+
+/// What acts under a hold that is being released ends as part of that: the release restores all of
+/// it. Not while a process drives the hold: then its end is waited for.
+pub(super) fn ends_with_hold(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+    let hold = at.lock.get(record.spec.parent.as_ref()?)?;
+    let driven = hold.attachment.as_ref().is_some_and(|a| at.leases.alive(a, at.now));
+    if driven || !matches!(hold.phase, Phase::Releasing { .. }) {
+        return None;
+    }
+    let ending = Ending::CompletedBy(format!("the release of {}", hold.id));
+    Some(Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending })))
+}
+
+/// Waits for what was sent before the release began, and may still change the server: a restore that
+/// is verified before a shutdown takes effect restores nothing.
+pub(super) fn outlast_calls(
+    at: &Situation<'_>,
+    record: &Maintenance,
+    progress: &Progress,
+    verdict: &Verdict,
+) -> Option<Decision> {
+    let first = matches!(progress.step(), Some(Step::StopForRestore | Step::SwitchOff | Step::RestorePower));
+    if progress.current > 0 || !first {
+        return None;
+    }
+    let pending = at.lock.own_effects(record, at.now);
+    let last = pending.iter().max_by_key(|effect| effect.until)?;
+    let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
+    let settled: Vec<_> =
+        pending.iter().filter(|effect| effect.is_settled_by(machine)).map(|it| (*it).clone()).collect();
+    if !settled.is_empty() {
+        return Some(Decision::Change(Change::Settled(settled)));
+    }
+    // A release that switches the server off itself goes on with what was sent.
+    (*verdict == Verdict::Done).then(|| Decision::Wait {
+        reason: format!(
+            "{}: {} was sent at {} and may still take effect until {}",
+            progress.text(),
+            last.action,
+            shown_time(last.at),
+            shown_time(last.until)
+        ),
+        poll: true,
+        wake: Some(last.until),
+    })
+}
