@@ -113,7 +113,7 @@ async fn another_authority_and_strange_answers_are_named() {
     let answer = |body| FaultAction::Answer { status: 200, body, headers: vec![], apply: false };
     for (action, says) in [
         (answer(FaultBody::Html("<html>hello</html>".into())), "web page instead of Redfish"),
-        (FaultAction::Truncate { bytes: 30, honest_length: true }, "is no JSON"),
+        (FaultAction::Truncate { bytes: 30, honest_length: true }, "is not JSON"),
         (answer(FaultBody::Large(10 << 20)), "larger than 4 MiB"),
         (
             FaultAction::Redirect { location: "http://127.0.0.9:1/redfish/v1/".into() },
