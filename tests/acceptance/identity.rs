@@ -50,7 +50,7 @@ for_each_host! {
         let refused = workspace.apply().await.failed();
         refused.says("node1 reports no system UUID").says("Nothing was done to the server.").says("set lock_key for this server");
         assert_eq!(fleet.changes("node1"), Vec::<String>::new());
-        let inventory = fleet.simulator.inventory().replacen("node1:\n", "node1:\n  lock_key: rack1-node7\n", 1);
+        let inventory = fleet.simulator.inventory().replacen("\"node1\":\n", "\"node1\":\n  lock_key: rack1-node7\n", 1);
         assert!(inventory.contains("lock_key"), "{inventory}");
         workspace.write("servers.yaml", &inventory);
         workspace.apply().await.succeeded();
