@@ -77,7 +77,9 @@ for_each_host! {
         let refused = other.apply().await.failed();
         refused.says("node1 is known under another lock").says(&format!("belongs to the lock {old}")).says(NEW_BOARD);
         let shown = refused.words();
-        let serial = shown.split_whitespace().find(|word| word.starts_with("serial:")).unwrap().to_owned();
+        // It may hold spaces.
+        let serial = shown.split_once("serial:").unwrap().1.split_once(" belongs to").unwrap().0;
+        let serial = format!("serial:{serial}");
         let address = shown.split_whitespace().find(|word| word.starts_with("address:")).unwrap().to_owned();
 
         let rebind = ["server", "rebind", "team/node1", &serial, &address, "--key", NEW_BOARD];
