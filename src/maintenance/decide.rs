@@ -237,7 +237,8 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     if at.intent.timed_out {
         let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
             Reply::Refused { message, .. } => Some(format!("; {} was refused: {message}", attempt.action)),
-            Reply::Accepted | Reply::Unknown => None,
+            Reply::Unknown => Some(format!("; the outcome of {} is unknown", attempt.action)),
+            Reply::Accepted => None,
         });
         let limit = if record.update.is_some() { "timeouts.update" } else { "timeouts.create" };
         let cause = format!("{limit} ended at step {}{}", progress.text(), last.unwrap_or_default());

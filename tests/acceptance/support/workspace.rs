@@ -23,7 +23,9 @@ use super::{
 };
 
 /// How long one run of a host may take when the test names no limit.
-pub const RUN_LIMIT: Duration = Duration::from_mins(2);
+///
+/// A call whose outcome is unknown is observed for up to two minutes before it is made again.
+pub const RUN_LIMIT: Duration = Duration::from_mins(5);
 
 /// What belongs to one user: the home folder, with the default coordination store in it, and the
 /// provider. Several workspaces may share it.
