@@ -3,6 +3,7 @@
 //! The matrix is generated: a flow runs once without faults, and the requests that it made are its rows. The real engine
 //! and the real backend run against the simulator, on a scale of time of their own. Judged is only what the simulator saw:
 //! no reset twice, no medium twice, and at the end the machine as before, or the server still held.
+#![allow(clippy::large_futures, reason = "each case runs a whole maintenance")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the machines' time is real, and so is what the matrix takes")]
 
