@@ -177,7 +177,7 @@ enum StoreCommand {
     /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every process and mark every
     /// maintenance for inspection. Stop all runs first; the guide "After a restore" says what comes before and after
     Restored {
-        /// What happened; kept in the audit and shown to whoever asks for one of the servers
+        /// What happened; kept in the audit and shown to each request for one of the servers
         #[arg(long)]
         reason: String,
         /// The highest generation that a state or a log shows, if it is far above all that the store knows

@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// The lock of a server, for people; `None` where there is no certain answer.
+    /// The lock of a server, for people; `None` where it is not certain.
     pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {
         match self.lock_key_now(server).await {
             Ok(key) => key,

@@ -132,7 +132,7 @@ impl LeaseKeeper {
     }
 
     /// How long a call may last from now on, by our own clock and without counting on a later renewal than this one: it
-    /// ends well before somebody else may believe that the lease is over.
+    /// ends well before another process may judge the lease as expired.
     pub(super) fn left_of(&self, renewal: Renewal) -> Duration {
         renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl * ENDS / 100).saturating_sub(self.clock.monotonic()))
     }
