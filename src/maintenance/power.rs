@@ -122,11 +122,30 @@ pub fn pursue(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
+    let observed = is_observed(&action);
+    pursue_as(action, observed, attempts, effect_within, limits, now)
+}
+
+/// What to do about a wish that shows nowhere: the machine is where it shall be already, and an external system is told to
+/// keep it there. Without a known outcome it is said again, as saying it twice is saying it once.
+#[must_use]
+pub fn declare(action: Action, attempts: &[Attempt], limits: &Limits, now: Timestamp) -> Verdict {
+    pursue_as(action, false, attempts, limits.settle, limits, now)
+}
+
+fn pursue_as(
+    action: Action,
+    observed: bool,
+    attempts: &[Attempt],
+    effect_within: Duration,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
     let made = attempts_at(attempts, &action).count();
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let (wait, why, tries) = match &last.reply {
         Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.at)), 1),
-        Reply::Unknown if is_observed(&action) => {
+        Reply::Unknown if observed => {
             (effect_within, format!("sent at {} without a known outcome", shown_time(last.at)), 2)
         }
         Reply::Unknown => {
@@ -371,6 +390,18 @@ mod tests {
         assert_eq!(next(120), Verdict::Act(insert.clone()));
         let twice = [attempt(&insert, 0, Reply::Unknown), attempt(&insert, 120, Reply::Unknown)];
         assert!(matches!(pursue(insert.clone(), &twice, limits.media, &limits, at(240)), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn what_shows_nowhere_is_said_again_when_its_outcome_is_unknown() {
+        let limits = Limits::default();
+        let off = Action::Reset(ResetType::GracefulShutdown);
+        let attempts: Vec<Attempt> = (0..5).map(|n| attempt(&off, n * 5, Reply::Unknown)).collect();
+        let next = |made: usize, now| declare(off.clone(), &attempts[..made], &limits, at(now));
+        assert!(matches!(next(1, 4), Verdict::Wait { .. }));
+        assert_eq!(next(1, 5), Verdict::Act(off.clone()));
+        assert_eq!(next(4, 20), Verdict::Act(off.clone()));
+        assert!(matches!(next(5, 25), Verdict::Fail(_)), "not for ever");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     native::{self, Native, NativeView, Order},
     node::{self, NodeView},
     operate,
-    power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
+    power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
     spec::{BootMethod, BootSpec, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
@@ -133,7 +133,7 @@ pub fn judge(
             };
             let kept = attempts.iter().any(|attempt| attempt.action == told && attempt.reply == Reply::Accepted);
             if native::keeps_power(record) && machine.power.settled() == Some(target) && !kept {
-                return pursue(told, attempts, limits.settle, limits, now);
+                return declare(told, attempts, limits, now);
             }
             let edge = progress.steps.contains(&Step::SwitchOff);
             bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now)

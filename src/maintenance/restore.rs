@@ -128,19 +128,16 @@ pub fn judge(
             };
             // What is left of a disabled override means nothing to the firmware. It is set as it was where the machine takes
             // that, and a machine that does not is given back all the same.
-            if before.is_disabled() && found.is_disabled() && !before.is_operated() && !attempts.is_empty() {
-                return Verdict::Done;
-            }
-            let accepted = progress
-                .attempts
-                .iter()
-                .filter(|attempt| attempt.action == change && attempt.reply == Reply::Accepted)
-                .count();
+            let leftover = before.is_disabled() && found.is_disabled() && !before.is_operated();
+            let accepted = attempts.iter().any(|attempt| attempt.action == change && attempt.reply == Reply::Accepted);
             // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
-            if accepted > 0 && before.target == found.target && !before.is_operated() {
+            if accepted && (leftover || (before.target == found.target && !before.is_operated())) {
                 return Verdict::Done;
             }
-            pursue(change, attempts, limits.settle, limits, now)
+            match pursue(change, attempts, limits.settle, limits, now) {
+                Verdict::Fail(_) if leftover => Verdict::Done,
+                verdict => verdict,
+            }
         }
         Step::RestorePower => {
             let Some(target) = prior.power.settled() else {
