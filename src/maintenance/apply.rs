@@ -101,7 +101,7 @@ impl ServerLock {
             })?,
             Change::NodeHeld(by) => self.update(uid, fence, |record| record.node.held_by.clone_from(by))?,
             Change::NativeLost(why) => self.native_lost(uid, fence, why, now)?,
-            Change::Progress(progress) => self.advance(uid, fence, progress)?,
+            Change::Progress(progress) => return self.advance(uid, fence, progress),
             Change::Prepared => self.prepared(uid, fence, now)?,
             Change::BeginUpdate => self.begin_update(uid, fence, now)?,
             Change::RefuseUpdate(cause) => {
@@ -188,9 +188,13 @@ impl ServerLock {
         })
     }
 
-    fn advance(&mut self, uid: &Uid, fence: Fence, progress: &Progress) -> Result<(), Refusal> {
-        let mut settled = false;
+    fn advance(&mut self, uid: &Uid, fence: Fence, progress: &Progress) -> Result<Applied, Refusal> {
+        let (mut settled, mut outdated) = (Vec::new(), false);
         self.update(uid, fence, |record| {
+            if progress_of(&mut record.phase).is_some_and(|current| current.disturbed != progress.disturbed) {
+                outdated = true;
+                return;
+            }
             let left = match &record.phase {
                 Phase::Preparing(before) if progress.current > before.current => before.step(),
                 _ => None,
@@ -202,14 +206,14 @@ impl ServerLock {
                 // What a step called has done what it can once the step is done, by what was observed; an operation of
                 // which nothing is proven may still come.
                 let unproven = progress.outcome != current.outcome && progress.outcome == Some(Outcome::Unproven);
-                settled = progress.current > current.current && !unproven;
-                *current = progress.clone();
+                let before = std::mem::replace(current, progress.clone());
+                if progress.current > before.current && !unproven {
+                    settled = before.attempts;
+                }
             }
         })?;
-        if settled {
-            self.settle_effects(uid);
-        }
-        Ok(())
+        self.settle_effects(uid, &settled);
+        Ok(if outdated { Applied::Outdated } else { Applied::Done })
     }
 
     fn stick(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
@@ -229,19 +233,26 @@ impl ServerLock {
         let hold_driven = hold.and_then(|hold| hold.attachment.as_ref()).is_some_and(|it| at.leases.alive(it, at.now));
         let with_hold = hold.is_some_and(|hold| matches!(hold.phase, Phase::Releasing { .. })) && !hold_driven;
         // Judged again: what acts under the hold may have come back since, and be in the middle of a call.
-        if released && !with_hold && !self.may_act(uid, fence, at.leases, at.now) {
+        let undone = matches!(&record.phase, Phase::Releasing { progress, .. } if progress.step().is_some());
+        if released && !with_hold && (undone || !self.may_act(uid, fence, at.leases, at.now)) {
             return Ok(Applied::Outdated);
         }
         self.finish(uid, fence, over, at.now)?;
-        if with_hold
-            && let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == parent.as_ref())
-            && let Some(progress) = progress_of(&mut hold.phase)
-        {
-            // What was changed under it may differ from what its steps have restored so far.
-            progress.current = 0;
-            progress.begin_afresh(at.now);
+        if with_hold {
+            self.disturb(parent.as_ref(), at.now);
         }
         Ok(Applied::Finished(Finish::Over))
+    }
+
+    /// Something under a hold changes the server, or may have: it may differ from what the hold's steps have done so far.
+    fn disturb(&mut self, hold: Option<&Uid>, now: Timestamp) {
+        if let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == hold)
+            && let Some(progress) = progress_of(&mut hold.phase)
+        {
+            progress.current = 0;
+            progress.disturbed += 1;
+            progress.begin_afresh(now);
+        }
     }
 
     fn intend_call(&mut self, uid: &Uid, fence: Fence, action: &Action, at: &Moment<'_>) -> Result<Applied, Refusal> {
@@ -264,6 +275,7 @@ impl ServerLock {
         }
         if let Some(record) = self.get(uid).cloned() {
             self.expect_effect(&record, action, at.limits, now);
+            self.disturb(record.spec.parent.as_ref(), now);
         }
         Ok(Applied::Done)
     }

@@ -248,6 +248,9 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         return decision;
     }
     let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);
+    if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
+        return decision;
+    }
     match verdict {
         Verdict::Fail(cause) => fails(record, format!("{step}: {cause}")),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
@@ -411,25 +414,18 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
 
 /// Turns a step's verdict into a decision. `Fail` was handled by the caller.
 fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, verdict: Verdict) -> Decision {
+    let next = |outcome| {
+        let (current, attempts) = (progress.current + 1, Vec::new());
+        Decision::Change(Change::Progress(Progress { current, attempts, since: at.now, outcome, ..progress.clone() }))
+    };
     match verdict {
         Verdict::Act(action) => Decision::Act(action),
         Verdict::Look(need) => Decision::Look(need),
         Verdict::Wait { why, until } => {
             Decision::Wait { reason: format!("{phase} {}: {why}", progress.text()), poll: true, wake: until }
         }
-        Verdict::Concluded(outcome) => Decision::Change(Change::Progress(Progress {
-            current: progress.current + 1,
-            attempts: Vec::new(),
-            since: at.now,
-            outcome: Some(outcome),
-            ..progress.clone()
-        })),
-        Verdict::Done => Decision::Change(Change::Progress(Progress {
-            current: progress.current + 1,
-            attempts: Vec::new(),
-            since: at.now,
-            ..progress.clone()
-        })),
+        Verdict::Concluded(outcome) => next(Some(outcome)),
+        Verdict::Done => next(progress.outcome),
         Verdict::Again if progress.restarts < MOST_RESTARTS => {
             let back = progress.steps.iter().position(|s| *s == Step::SwitchOff).unwrap_or(progress.current);
             Decision::Change(Change::Progress(Progress {

@@ -16,7 +16,7 @@ use super::{
     machine::{MachineView, PowerState, ResetType},
     power::{Limits, after},
     state::Maintenance,
-    step::{Action, Reply},
+    step::{Action, Attempt, Reply},
 };
 
 /// A call that was made and whose effect was not observed.
@@ -35,6 +35,12 @@ pub struct PendingEffect {
 }
 
 impl PendingEffect {
+    /// Whether it is one of these attempts.
+    #[must_use]
+    pub fn is_of(&self, attempts: &[Attempt]) -> bool {
+        attempts.iter().any(|attempt| attempt.action == self.action && attempt.at == self.at)
+    }
+
     /// Whether what is observed shows that the effect has come, or can come no more.
     ///
     /// A restart leaves no such sign, because the server is on before and after it: it is waited out.
@@ -100,6 +106,15 @@ impl ServerLock {
         let root = record.spec.parent.clone().unwrap_or_else(|| record.uid.clone());
         let until = after(now, limits.call + lasts);
         self.extension.effects.retain(|effect| effect.until > now);
+        // Of the same call made before, only the one that lasts longest counts: the list stays short however often it is tried.
+        let again = |effect: &PendingEffect| effect.by == record.uid && effect.action == *action;
+        let longest = self.extension.effects.iter().filter(|effect| again(effect)).map(|effect| effect.until).max();
+        let mut kept = false;
+        self.extension.effects.retain(|effect| {
+            let keeps = !again(effect) || (!kept && Some(effect.until) == longest);
+            kept |= keeps && again(effect);
+            keeps
+        });
         self.extension.effects.push(PendingEffect {
             root,
             by: record.uid.clone(),
@@ -126,8 +141,8 @@ impl ServerLock {
         }
     }
 
-    /// What a record called has done all that it can: its effect was observed, or overtaken.
-    pub(super) fn settle_effects(&mut self, uid: &Uid) {
-        self.extension.effects.retain(|effect| effect.by != *uid);
+    /// What a record called in a step has done all that it can: its effect was observed, or overtaken.
+    pub(super) fn settle_effects(&mut self, uid: &Uid, attempts: &[Attempt]) {
+        self.extension.effects.retain(|effect| effect.by != *uid || !effect.is_of(attempts));
     }
 }

@@ -22,28 +22,32 @@ pub(super) fn ends_with_hold(at: &Situation<'_>, record: &Maintenance) -> Option
     Some(Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending })))
 }
 
-/// Waits for what was sent before the release began, and may still change the server: a restore that
-/// is verified before a shutdown takes effect restores nothing.
+/// Waits for what was sent before the step under way, and may still change the server: a step that is done before an
+/// earlier shutdown takes effect is not done.
+///
+/// A step that has to call goes on: what it calls brings the server to where it shall be, and is looked at before it is done.
 pub(super) fn outlast_calls(
     at: &Situation<'_>,
     record: &Maintenance,
     progress: &Progress,
     verdict: &Verdict,
 ) -> Option<Decision> {
-    let first = matches!(progress.step(), Some(Step::StopForRestore | Step::SwitchOff | Step::RestorePower));
-    if progress.current > 0 || !first {
+    let looks = matches!(
+        progress.step(),
+        Some(Step::SwitchOff | Step::ApplyPower | Step::StopForRestore | Step::RestorePower | Step::Verify)
+    );
+    if !looks || *verdict != Verdict::Done {
         return None;
     }
     let pending = at.lock.own_effects(record, at.now);
     let last = pending.iter().max_by_key(|effect| effect.until)?;
     let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
-    let settled: Vec<_> =
-        pending.iter().filter(|effect| effect.is_settled_by(machine)).map(|it| (*it).clone()).collect();
-    if !settled.is_empty() {
-        return Some(Decision::Change(Change::Settled(settled)));
+    // Of two, what is seen may be the effect of either, and the other one may still come.
+    if pending.len() == 1 && last.is_settled_by(machine) {
+        let settled = Change::Settled(vec![(*last).clone()]);
+        return (!last.is_of(&progress.attempts)).then_some(Decision::Change(settled));
     }
-    // A release that switches the server off itself goes on with what was sent.
-    (*verdict == Verdict::Done).then(|| Decision::Wait {
+    Some(Decision::Wait {
         reason: format!(
             "{}: {} was sent at {} and may still take effect until {}",
             progress.text(),

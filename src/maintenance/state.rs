@@ -60,13 +60,21 @@ pub struct Progress {
     /// What came of an operation.
     #[serde(default)]
     pub outcome: Option<Outcome>,
+    /// How often something under the hold changed the server meanwhile. What was decided before that is outdated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disturbed: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Progress {
     /// A sequence that has not begun.
     #[must_use]
     pub fn new(steps: Vec<Step>, now: Timestamp) -> Self {
-        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0, outcome: None }
+        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0, outcome: None, disturbed: 0 }
     }
 
     /// The step under way.

@@ -424,6 +424,7 @@ impl ServerLock {
         }
         self.audit_uid(now, uid, "withdrawn", String::new());
         self.active.retain(|record| record.uid != *uid);
+        self.forget_inspections();
         Ok(())
     }
 
@@ -442,5 +443,6 @@ impl ServerLock {
             self.audit_uid(now, &uid, "dropped", "its process did not come back".to_owned());
             self.active.retain(|record| record.uid != uid);
         }
+        self.forget_inspections();
     }
 }
