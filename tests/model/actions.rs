@@ -7,11 +7,14 @@ use std::{
 };
 
 use stateright::{Model, Property};
-
-use crate::{
-    process::{decide, leave, left_call, note, settle_dead, stop},
-    world::{At, Goal, Plan, Role, TICK, World},
+use terraform_provider_metal::maintenance::{
+    change::Change,
+    ids::Uid,
+    state::{Ending, Phase},
+    step::{Action, Reply},
 };
+
+use crate::world::{About, At, Goal, Role, Seen, TICK, Told, World, number};
 
 /// A rule that is left out, to see that it is needed and that its absence is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub enum Broken {
     NoBound,
     /// The intent is recorded without asking whether this process may act.
     NoMayAct,
-    /// Whoever acted under a hold and is silent keeps its turn when the hold acts itself.
+    /// What acted under a hold and is silent keeps its turn when the hold acts itself.
     SilentKeepsTurn,
     /// A hold is ended on what was read before, without asking again whether something acts under it.
     NoMayActAtEnd,
@@ -32,9 +35,9 @@ pub enum Broken {
     LaterRenewalCounts,
     /// The process counts its lease from the reply to a renewal, not from its beginning.
     RenewalCountsFromReply,
-    /// Whoever took a hold from somebody touches the machine at once.
+    /// A process that took a hold from another one touches the machine at once.
     NoWaitAfterSeize,
-    /// Whoever took a hold from somebody waits for it, but only its own process knows of that.
+    /// A process that took a hold from another one waits for it, but only it knows of that.
     SeizeWaitsInMemory,
     /// An absent holder is dropped like an absent waiter.
     DropsHolders,
@@ -42,57 +45,105 @@ pub enum Broken {
     ForgetsGenerations,
     /// Nobody gives the server back.
     NeverGivesBack,
+    /// A call is over with its reply.
+    ForgetsEffects,
+    /// A call is over with its hold: the next one does not wait for what may still come.
+    ForgetsEffectsAtEnd,
+    /// A release does not wait for what preparing called.
+    ReleaseForgetsCalls,
+    /// What a step reached shows that all earlier calls are done, whichever step made them.
+    StepsForgetOtherCalls,
+    /// A process of which nothing is known counts as gone.
+    UnknownCountsAsGone,
+    /// What a process does not drive any more stays its own until it ends.
+    NeverLetsGo,
+    /// A change in place that fails gives the server back.
+    UpdateGivesBack,
+    /// A process does not notice that the store was set back.
+    NoCommitNames,
+    /// The same, and attachments differ by their generation alone.
+    SameTokens,
+    /// A state does not remember the generation that it has seen.
+    StateRemembersNothing,
 }
 
-/// One thing that happens. The number is whose process does it, or to whom.
+/// One thing that happens. The number is whose run does it, or to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Time passes, for everybody.
+    /// Time passes, for all.
     Tick,
-    /// A process is started; it makes its lease and takes its right to act.
+    /// A run begins; it takes its right to act.
     Enter(usize),
-    /// The same, but the store's reply is lost: the process ends with an error.
+    /// The same, but the store's reply is lost: the run ends with an error, and what else its process does goes on.
     EnterUnheard(usize),
-    /// A process that waits for its turn is asked to stop, or any that waits: it gives its right to act back and ends.
+    /// A run is asked to stop.
     Stop(usize),
+    /// The time limit of a run is over.
+    TimeIsOver(usize),
+    /// A drive ends without a word, and its process goes on.
+    Panic(usize),
     /// A process ends without a word.
     Crash(usize),
     /// The lease of a process that is known to be gone is ended.
     SettleDead(usize),
+    /// The heartbeat of a process lets go of what nothing in it drives.
+    LetGo(usize),
     /// The lease is renewed; the process hears of it at once.
     Renew(usize),
     /// The lease is renewed with a renewal that was begun one tick ago.
     RenewLate(usize),
     /// The lease is renewed, and the process never hears of it.
     RenewUnheard(usize),
-    /// The process reads the store and decides.
+    /// Reads the store and the server, and decides.
     Decide(usize),
-    /// What it decided is applied by the store.
+    /// What was decided is applied by the store.
     Commit(usize),
     /// The process looks at its own clock and begins the call.
     Begin(usize),
-    /// The call changes the machine, and the machine answers.
-    Land(usize),
-    /// The call ends without an answer.
+    /// The BMC accepts the call and answers.
+    Answer(usize),
+    /// The BMC accepts the call, and its answer is lost.
+    AnswerUnheard(usize),
+    /// The call ends without an answer, and the BMC never saw it.
     CutOff(usize),
-    /// The answer is recorded.
+    /// What came of the call is recorded.
     Note(usize),
-    /// Whoever took a hold has waited long enough.
+    /// A run that took a hold has waited long enough.
     Resume(usize),
+    /// A power change that was accepted comes.
+    Comes(usize),
+    /// The store is copied.
+    Backup,
+    /// The store is set back to its copy.
+    GoBack,
+    /// A person says that the store was restored.
+    Restored,
+    /// A person has looked at the server of a record.
+    Inspected(usize),
 }
 
 impl Event {
     /// Whether this is something that goes wrong, or that a person does on top of what was asked.
-    fn is_fault(self) -> bool {
+    pub fn is_fault(self) -> bool {
         matches!(
             self,
             Self::EnterUnheard(_)
                 | Self::Stop(_)
+                | Self::TimeIsOver(_)
+                | Self::Panic(_)
                 | Self::Crash(_)
                 | Self::RenewLate(_)
                 | Self::RenewUnheard(_)
+                | Self::AnswerUnheard(_)
                 | Self::CutOff(_)
+                | Self::Backup
+                | Self::GoBack
         )
+    }
+
+    /// Whether it is left out where a larger number takes part.
+    fn is_rare(self) -> bool {
+        self.is_fault() && !matches!(self, Self::Crash(_) | Self::CutOff(_) | Self::Backup | Self::GoBack)
     }
 }
 
@@ -100,28 +151,72 @@ impl Event {
 #[derive(Clone, Debug)]
 pub struct Protocol {
     roles: Vec<Role>,
+    pub about: About,
+    process: Vec<usize>,
     pub broken: Broken,
     /// Without replies that are late or lost and without stops: for a larger number of processes.
     calm: bool,
+    /// How many runs there are at most where the store may be set back; `None`: it never is.
+    loses: Option<u32>,
+    /// Whether it is looked at whether all come to an end, which costs more than everything else.
+    pub ends: bool,
     /// The states from which a fair continuation is known to come to an end; it is the same one from each of them on.
     pub known_to_end: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Protocol {
-    pub fn new(roles: &[Role], broken: Broken) -> Self {
-        Self { roles: roles.to_vec(), broken, calm: false, known_to_end: Arc::default() }
+    pub fn new(about: About, roles: &[Role], broken: Broken) -> Self {
+        Self {
+            roles: roles.to_vec(),
+            about,
+            process: (0..roles.len()).collect(),
+            broken,
+            calm: false,
+            loses: None,
+            ends: true,
+            known_to_end: Arc::default(),
+        }
+    }
+
+    /// Without a rule. Only one property is asked for.
+    pub fn without(self, broken: Broken, property: &str) -> Self {
+        Self { broken, ends: property == crate::properties::ENDS, ..self }
     }
 
     pub fn calm(self) -> Self {
         Self { calm: true, ..self }
     }
+
+    /// All in one process.
+    pub fn together(self) -> Self {
+        Self { process: vec![0; self.roles.len()], ..self }
+    }
+
+    /// With a store that is set back once.
+    pub fn losing(self, runs: u32) -> Self {
+        Self { loses: Some(runs), ..self }
+    }
+
+    pub fn loses(&self) -> bool {
+        self.loses.is_some()
+    }
+
+    pub fn first(&self) -> World {
+        World::new(self.about, &self.roles, &self.process)
+    }
 }
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.roles)?;
+        write!(f, "{:?} about {:?}", self.roles, self.about)?;
+        if self.process.len() > 1 && self.process.iter().all(|process| *process == 0) {
+            write!(f, " in one process")?;
+        }
         if self.broken != Broken::Nothing {
             write!(f, " with {:?}", self.broken)?;
+        }
+        if self.loses() {
+            write!(f, ", with a store that is set back")?;
         }
         if self.calm { write!(f, ", calm") } else { Ok(()) }
     }
@@ -132,30 +227,17 @@ impl Model for Protocol {
     type Action = Event;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.roles)]
+        vec![self.first()]
     }
 
     fn actions(&self, world: &World, events: &mut Vec<Event>) {
-        events.push(Event::Tick);
-        for (n, actor) in world.actors.iter().enumerate() {
-            match actor.at {
-                At::Away if actor.goal == Goal::Over => {}
-                At::Away => events.extend([Event::Enter(n), Event::EnterUnheard(n)]),
-                At::Driving => events.push(Event::Decide(n)),
-                At::Planned(_) => events.push(Event::Commit(n)),
-                At::Intended { .. } => events.push(Event::Begin(n)),
-                At::Calling { .. } => events.extend([Event::Land(n), Event::CutOff(n)]),
-                At::Called => events.push(Event::Note(n)),
-                At::Waiting { .. } => events.push(Event::Resume(n)),
-            }
-            if actor.is_alive() {
-                events.extend([Event::Crash(n), Event::Stop(n)]);
-                events.extend([Event::Renew(n), Event::RenewLate(n), Event::RenewUnheard(n)]);
-            }
-            events.push(Event::SettleDead(n));
+        self.possible(world, events);
+        if let Some(runs) = self.loses {
+            let last = |n: usize| world.process(n).run >= runs && !world.runs(world.actors[n].process);
+            events.retain(|event| !matches!(event, Event::Enter(n) | Event::EnterUnheard(n) if last(*n)));
         }
         if self.calm {
-            events.retain(|event| matches!(event, Event::Crash(_) | Event::CutOff(_)) || !event.is_fault());
+            events.retain(|event| !event.is_rare());
         }
     }
 
@@ -170,81 +252,225 @@ impl Model for Protocol {
 }
 
 impl Protocol {
+    fn possible(&self, world: &World, events: &mut Vec<Event>) {
+        events.extend((0..world.machine.coming.len()).map(Event::Comes));
+        events.push(Event::Tick);
+        for (n, actor) in world.actors.iter().enumerate() {
+            match actor.at {
+                At::Away if actor.goal == Goal::Over => {}
+                At::Away => events.extend([Event::Enter(n), Event::EnterUnheard(n)]),
+                At::Driving => events.push(Event::Decide(n)),
+                At::Planned(_) => events.push(Event::Commit(n)),
+                At::Intended { .. } => events.push(Event::Begin(n)),
+                At::Calling { .. } => events.extend([Event::Answer(n), Event::CutOff(n)]),
+                At::Called(_) => events.push(Event::Note(n)),
+                At::Waiting { .. } => events.push(Event::Resume(n)),
+            }
+            if actor.is_alive() {
+                if self.about == About::Calls {
+                    let unheard = matches!(actor.at, At::Calling { .. }).then_some(Event::AnswerUnheard(n));
+                    events.extend([Event::Stop(n), Event::TimeIsOver(n), Event::Panic(n)].into_iter().chain(unheard));
+                }
+            }
+            if self.process[n] == n && world.runs(n) {
+                events.extend([Event::Crash(n), Event::LetGo(n)]);
+                if self.about == About::Leases {
+                    events.extend([Event::Renew(n), Event::RenewLate(n), Event::RenewUnheard(n)]);
+                }
+            }
+            events.push(Event::SettleDead(n));
+        }
+        if self.loses() {
+            events.extend([Event::Backup, Event::GoBack, Event::Restored]);
+            events.extend((0..self.roles.len()).map(Event::Inspected));
+        }
+    }
+
     /// `false` when that cannot happen here, or changes nothing.
     fn happen(&self, world: &mut World, event: Event) -> bool {
         match event {
             Event::Tick => {
-                world.now += TICK;
+                world.tick();
+                if self.about == About::Calls {
+                    world.heartbeat();
+                }
                 true
             }
             Event::Enter(n) => self.enter(world, n),
             Event::EnterUnheard(n) => {
                 let entered = self.enter(world, n) && world.actors[n].is_alive();
-                leave(world, n);
+                world.leave(n);
                 entered
             }
-            Event::Stop(n) => stop(world, n),
-            Event::Crash(n) => {
-                world.end_process(n);
-                true
+            Event::Stop(n) => self.tell(world, n, Told::Stop),
+            Event::TimeIsOver(n) => self.tell(world, n, Told::TimeIsOver),
+            Event::Panic(n) => {
+                // With nothing else in it, that is the end of the process.
+                world.vanish(n);
+                world.runs(world.actors[n].process)
             }
-            Event::SettleDead(n) => settle_dead(world, n),
-            Event::Renew(n) => {
-                world.renew(n, world.now, world.now);
-                true
-            }
-            Event::RenewLate(n) => {
-                let begun = world.now - TICK;
-                let from_reply = self.broken == Broken::RenewalCountsFromReply;
-                if from_reply {
-                    let lease = world.leases.0.get(&world.runner(n).id).copied();
-                    // The store applied it a tick ago, which nobody can have noticed who saw the old lease run.
-                    let unnoticed = lease.is_some_and(|until| until >= world.now);
-                    world.renew(n, world.now, begun);
-                    return unnoticed;
+            Event::Crash(process) => {
+                for n in 0..world.actors.len() {
+                    if world.actors[n].process == process {
+                        world.vanish(n);
+                    }
                 }
-                let news = world.actors[n].renewed < begun;
-                world.renew(n, begun, world.now);
-                news
-            }
-            Event::RenewUnheard(n) => {
-                world.renew(n, world.actors[n].renewed, world.now);
                 true
             }
+            Event::SettleDead(n) => self.settle_dead(world, n),
+            Event::LetGo(process) => self.let_go(world, process),
+            Event::Renew(_) | Event::RenewLate(_) | Event::RenewUnheard(_) => self.renewed(world, event),
             Event::Decide(n) => {
                 let releases = world.actors[n].goal == Goal::Release;
-                !(self.broken == Broken::NeverGivesBack && releases) && decide(world, n)
+                !(self.broken == Broken::NeverGivesBack && releases) && self.decide(world, n)
             }
             Event::Commit(n) => self.commit(world, n),
             Event::Begin(n) => self.begin(world, n),
-            Event::Land(n) => {
-                let lands = world.is_calling(n);
-                left_call(&mut world.actors[n], At::Called);
-                lands
-            }
+            Event::Answer(n) => self.accepted(world, n, Reply::Accepted),
+            Event::AnswerUnheard(n) => self.accepted(world, n, Reply::Unknown),
             Event::CutOff(n) => {
-                left_call(&mut world.actors[n], At::Driving);
+                left_call(world, n, Reply::Unknown);
                 true
             }
-            Event::Note(n) => note(world, n),
+            Event::Note(n) => self.note(world, n),
             Event::Resume(n) => {
                 let At::Waiting { until } = world.actors[n].at else { return false };
                 world.actors[n].at = At::Driving;
                 if matches!(world.roles[n], Role::Abandon(_)) {
-                    world.actors[n].at = At::Planned(Plan::Finish);
+                    world.actors[n].at = At::Planned(Change::Abandon(Ending::Completed));
                 }
                 until <= world.now
             }
+            Event::Comes(which) => comes(world, which),
+            Event::Backup | Event::GoBack | Event::Restored | Event::Inspected(_) => self.store(world, event),
+        }
+    }
+
+    /// A run is told something while it drives or waits.
+    fn tell(&self, world: &mut World, n: usize, what: Told) -> bool {
+        if world.actors[n].told != Told::Nothing {
+            return false;
+        }
+        match world.actors[n].at {
+            At::Driving => world.actors[n].told = what,
+            At::Waiting { .. } if what == Told::Stop => {
+                self.detach(world, n);
+                world.leave(n);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn renewed(&self, world: &mut World, event: Event) -> bool {
+        let now = world.now;
+        match event {
+            Event::Renew(process) => {
+                world.renew(process, now, now);
+                true
+            }
+            Event::RenewLate(process) => {
+                let begun = now - TICK;
+                if self.broken == Broken::RenewalCountsFromReply {
+                    let n = (0..world.actors.len()).find(|n| world.actors[*n].process == process);
+                    let lease = n.and_then(|n| world.leases.0.get(&world.runner(n).id).copied());
+                    // The store applied it a tick ago, and no process saw the old lease run out since.
+                    let unnoticed = lease.is_some_and(|until| until >= now);
+                    world.renew(process, now, begun);
+                    return unnoticed;
+                }
+                let news = world.processes[process].renewed < begun;
+                world.renew(process, begun, now);
+                news
+            }
+            Event::RenewUnheard(process) => {
+                world.renew(process, world.processes[process].renewed, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The BMC takes a call, whatever comes of its answer.
+    fn accepted(&self, world: &mut World, n: usize, reply: Reply) -> bool {
+        let At::Calling { action, .. } = world.actors[n].at.clone() else { return false };
+        let accepts = world.is_calling(n);
+        if let Action::Reset(reset) = action {
+            let root = world.root(world.roles[n].subject(n));
+            world.machine.accept(root, reset, world.now + self.about.power_change());
+            if self.about == About::Leases && !world.machine.coming.is_empty() {
+                comes(world, 0);
+            }
+        }
+        left_call(world, n, reply);
+        accepts
+    }
+
+    /// What happens to the store.
+    fn store(&self, world: &mut World, event: Event) -> bool {
+        match event {
+            Event::Backup if world.backup.is_none() => {
+                world.backup = Some((Arc::clone(&world.lock), world.here.commit));
+                true
+            }
+            Event::GoBack if world.here.line == 0 => {
+                let Some((lock, commit)) = world.backup.clone() else { return false };
+                world.replace((*lock).clone());
+                world.here = Seen { line: 1, commit };
+                true
+            }
+            Event::Restored if world.here.line == 1 && !world.restored => {
+                let seen = world.actors.iter().map(|actor| actor.fence.generation).max().unwrap_or(0);
+                world.restored = true;
+                let done = world.transact(|lock, leases, now| {
+                    lock.restored(seen.max(lock.generation) + 10, "", "", leases, now);
+                    Ok(())
+                });
+                done.is_ok()
+            }
+            Event::Inspected(n) => {
+                let uid: Uid = crate::world::uid(n);
+                world.transact(|lock, _, now| lock.inspected(&uid, "", "", now)) == Ok(true)
+            }
+            _ => false,
         }
     }
 }
 
+fn left_call(world: &mut World, n: usize, reply: Reply) {
+    (world.actors[n].at, world.actors[n].replaced) = (At::Called(reply), None);
+}
+
+fn waits_in_vain(world: &World, n: usize) -> bool {
+    let Role::Under(hold) = world.roles[n] else { return false };
+    let (under, hold) = (&world.actors[n], &world.actors[hold]);
+    let together = under.process == hold.process && hold.ran == world.process(n).run;
+    under.at == At::Driving && under.told == Told::Nothing && together && !hold.is_alive() && hold.goal != Goal::Over
+}
+
+/// A power change comes. It is late where the server is not that hold's any more.
+fn comes(world: &mut World, which: usize) -> bool {
+    let effect = world.machine.coming.remove(which);
+    if world.machine.on != effect.on {
+        let holder = world.lock.holder();
+        let ours = holder.is_some_and(|holder| number(&holder.uid) == effect.root);
+        // After a person ended a hold as it is, it may come as long as no other one has looked at the server.
+        let free = world.abandoned & 1 << effect.root != 0 && holder.is_none_or(|holder| holder.prior.is_none());
+        world.wrong.late |= !ours && !free && world.here.line == 0;
+        let alone = world.lock.active.iter().all(|record| record.spec.parent.is_none());
+        let prepared = holder.is_some_and(|holder| matches!(holder.phase, Phase::InMaintenance { .. }));
+        world.wrong.unprepared |= ours && alone && prepared && world.here.line == 0;
+    }
+    world.machine.on = effect.on;
+    true
+}
+
 impl Protocol {
-    /// What comes next when nothing goes wrong any more: everybody in turn does what it can, and time passes when nobody
-    /// can do anything. `None` when everybody is done.
+    /// What comes next when nothing goes wrong any more: all in turn do what they can, and time passes when nobody can do
+    /// anything. `None` when all are done.
     pub fn fair_step(&self, world: &World) -> Option<World> {
         let mut events = Vec::new();
-        self.actions(world, &mut events);
+        self.possible(world, &mut events);
         let helps = |event: &&Event| !event.is_fault() && !matches!(event, Event::Tick | Event::Renew(_));
         if let Some(next) = events.iter().filter(helps).find_map(|event| self.next_state(world, *event)) {
             return Some(next);
@@ -252,17 +478,17 @@ impl Protocol {
         if world.actors.iter().all(|actor| actor.goal == Goal::Over && !actor.is_alive()) {
             return None;
         }
-        let mut next = world.clone();
-        next.now += TICK;
-        for n in 0..next.actors.len() {
-            if next.actors[n].is_alive() {
-                next.renew(n, next.now, next.now);
-            }
+        // What waits for a hold that its own process does not drive any more waits for its time limit.
+        if let Some(n) = (0..world.actors.len()).find(|n| waits_in_vain(world, *n)) {
+            return self.next_state(world, Event::TimeIsOver(n));
         }
+        let mut next = world.clone();
+        next.tick();
+        next.heartbeat();
         // A call that was begun before is cut off when its time is over.
-        for actor in &mut next.actors {
-            if matches!(actor.at, At::Calling { until } if until <= next.now) {
-                left_call(actor, At::Driving);
+        for n in 0..next.actors.len() {
+            if matches!(next.actors[n].at, At::Calling { until, .. } if until <= next.now) {
+                left_call(&mut next, n, Reply::Unknown);
             }
         }
         Some(next)

@@ -1,212 +1,416 @@
-//! What a process does: the glue of `src/engine` around the real transitions, one event at a time.
+//! What a process does: what `src/engine` does around production `decide` and `apply`, one event at a time.
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    ids::{Fence, Uid},
+    change::{Applied, Change, LockChange, Moment},
+    decide::{Decision, Finish, Goal as Aim, Intent, Situation, decide},
+    ids::{Fence, Token, Uid},
     lock::{Leases, Refusal, ServerLock},
-    machine::ResetType,
-    queue::{Turn, turn},
-    state::{Ending, Maintenance, Phase, Progress},
-    step::{Action, Attempt, Reply, Step},
+    prepare::Facts,
+    queue::Queue,
+    spec::WaitFor,
+    state::{Ending, Maintenance, Phase, PriorState},
+    step::{Action, Attempt, Reply},
 };
 
 use crate::{
     actions::{Broken, Protocol},
     records::AGING,
-    world::{Actor, At, Goal, Plan, Role, TTL, World, number},
+    world::{About, At, Goal, Role, Told, World, number},
 };
 
+/// Applies a change at a moment of the store.
+fn apply(
+    about: About,
+    lock: &mut ServerLock,
+    change: &LockChange<'_>,
+    leases: &Leases,
+    now: Timestamp,
+) -> Result<Applied, Refusal> {
+    lock.apply(change, &Moment { leases, now, aging: AGING, limits: &about.limits() })
+}
+
 impl Protocol {
-    /// `Engine::hold`, `release`, `force_release` and `abandon` up to their drive.
+    /// Whether the store that a process finds is the one that it knows. Otherwise it refuses to work with it.
+    fn reaches(&self, world: &mut World, n: usize) -> bool {
+        let here = world.here;
+        let process = world.actors[n].process;
+        let names = !matches!(self.broken, Broken::NoCommitNames | Broken::SameTokens);
+        if names && world.is_behind(world.processes[process].seen) {
+            world.leave(n);
+            return false;
+        }
+        world.processes[process].seen = here;
+        true
+    }
+
+    /// `Engine::hold`, `resume`, `release`, `force_release` and `abandon` up to their drive.
     pub fn enter(&self, world: &mut World, n: usize) -> bool {
-        let uid = world.subject(n);
-        if world.over & 1 << number(&uid) != 0 {
-            // Done, by whomever.
+        let (process, subject) = (world.actors[n].process, world.roles[n].subject(n));
+        if world.runs(process) {
+            // One run asks once.
+            if world.actors[n].ran == world.processes[process].run || !self.reaches(world, n) {
+                return false;
+            }
+        } else {
+            world.processes[process].run += 1;
+            world.processes[process].seen = world.here;
+        }
+        world.actors[n].ran = world.processes[process].run;
+        world.actors[n].called = false;
+        if world.over & 1 << subject != 0 {
             world.actors[n].goal = Goal::Over;
             return true;
         }
-        world.actors[n].run += 1;
-        world.renew(n, world.now, world.now);
-        let runner = world.runner(n);
+        world.renew(process, world.now, world.now);
         match world.actors[n].goal {
             Goal::Hold => {
                 let request = world.request(n);
-                let entered = world.transact(|lock, leases, now| {
-                    lock.drop_absent(leases, now);
-                    let uid = lock.enqueue(request, leases, now)?.uid().clone();
-                    lock.attach(&uid, runner, crate::records::token(), leases, now)
-                });
-                match entered {
-                    Ok(generation) => drive(&mut world.actors[n], generation),
-                    // There is no hold any more, and there will not be another one: the run fails for good.
-                    Err(Refusal::ParentNotHolding) => {
-                        let Role::Under(hold) = world.roles[number(&uid)] else { return false };
+                let token = self.token(world, n);
+                match self.attach(world, n, &LockChange::Enqueue { request: &request, claims: &[], token }) {
+                    Ok(Applied::Enqueued { fence: Some(fence), .. }) => self.drive(world, n, fence),
+                    // A person said that this name must not come back, or there is no hold any more.
+                    Err(Refusal::ReleasedBefore { .. }) => {
                         world.actors[n].goal = Goal::Over;
-                        world.over & 1 << hold != 0
+                        true
                     }
-                    Err(_) => false,
+                    Err(Refusal::ParentNotHolding) => {
+                        let Role::Under(hold) = world.roles[subject] else { return false };
+                        world.actors[n].goal = Goal::Over;
+                        world.over & 1 << hold != 0 || world.actors[hold].goal == Goal::Over
+                    }
+                    _ => false,
                 }
             }
-            Goal::Release => match world
-                .transact(|lock, leases, now| lock.attach(&uid, runner, crate::records::token(), leases, now))
-            {
-                Ok(generation) => drive(&mut world.actors[n], generation),
-                Err(_) => false,
-            },
+            Goal::Change | Goal::Release => self.resume(world, n),
             Goal::Seize => self.seize(world, n),
             Goal::Over => false,
         }
     }
 
+    /// What a state manages: the run goes on with it, unless the store does not know it.
+    fn resume(&self, world: &mut World, n: usize) -> bool {
+        let (uid, changes) = (world.subject(n), world.actors[n].goal == Goal::Change);
+        let Some(record) = world.record(n) else {
+            // `Engine::lost_since`: nobody ended it, so the store has lost it. After a person has said that the store was
+            // restored and looked at the server, it is dropped from the state.
+            if !world.restored && self.broken != Broken::StateRemembersNothing {
+                return false;
+            }
+            world.wrong.forgotten |= !world.restored;
+            world.actors[n].goal = Goal::Over;
+            return true;
+        };
+        let remembers = world.actors[n].remembers.filter(|_| self.broken != Broken::StateRemembersNothing);
+        if remembers.is_some_and(|seen| record.generation < seen || record.phase == Phase::Pending && !world.restored) {
+            return false;
+        }
+        let (runner, token) = (world.runner(n), self.token(world, n));
+        match self.attach(world, n, &LockChange::Attach { uid: &uid, runner: &runner, token, state: "" }) {
+            Ok(Applied::Attached { fence, .. }) => self.drive(world, n, fence),
+            _ => return false,
+        };
+        if changes {
+            let wanted = world.spec(number(&uid), true);
+            world.actors[n].at = At::Planned(Change::Respecify(Box::new(wanted)));
+        }
+        true
+    }
+
+    /// `Engine::apply` for what attaches: what its own process does not drive any more is let go first.
+    fn attach(&self, world: &mut World, n: usize, change: &LockChange<'_>) -> Result<Applied, Refusal> {
+        let driven = self.driven(world, world.actors[n].process);
+        let (runner, lets_go) = (world.runner(n).id, self.broken != Broken::NeverLetsGo);
+        world.transact(|lock, leases, now| {
+            if lets_go {
+                lock.let_go(&runner, &driven, now);
+            }
+            apply(self.about, lock, change, leases, now)
+        })
+    }
+
+    /// The attachments that a process drives.
+    fn driven(&self, world: &World, process: usize) -> Vec<Token> {
+        let drives = |n: &usize| world.actors[*n].process == process && world.actors[*n].is_alive();
+        (0..world.actors.len()).filter(drives).map(|n| self.token(world, n)).collect()
+    }
+
+    /// What the heartbeat does for what its process does not drive any more.
+    pub fn let_go(&self, world: &mut World, process: usize) -> bool {
+        if self.broken == Broken::NeverLetsGo || !world.runs(process) {
+            return false;
+        }
+        let driven = self.driven(world, process);
+        let Some(n) = (0..world.actors.len()).find(|n| world.actors[*n].process == process) else { return false };
+        let runner = world.runner(n).id;
+        world.transact(|lock, _, now| Ok(!lock.let_go(&runner, &driven, now).is_empty())) == Ok(true)
+    }
+
+    fn token(&self, world: &World, n: usize) -> Token {
+        if self.broken == Broken::SameTokens { crate::records::token() } else { world.token(n) }
+    }
+
+    fn drive(&self, world: &mut World, n: usize, fence: Fence) -> bool {
+        let here = world.here;
+        let actor = &mut world.actors[n];
+        (actor.fence, actor.fenced_at, actor.at) = (fence, here, At::Driving);
+        true
+    }
+
     /// `Engine::seize`: takes the hold as it is seen now, and begins what comes next.
     fn seize(&self, world: &mut World, n: usize) -> bool {
         let (uid, runner, now) = (world.subject(n), world.runner(n), world.now);
-        let Some(record) = world.lock.get(&uid).cloned() else {
-            // Nothing to take yet.
-            return false;
+        let Some(seen) = world.lock.get(&uid).map(|record| record.generation) else {
+            // Nothing to take yet, or nothing any more: a waiter that was taken once and let go loses its place.
+            let taken = !world.lock.extension.restrictions.released.is_empty();
+            if taken {
+                world.actors[n].goal = Goal::Over;
+            }
+            return taken;
         };
-        let release = matches!(world.roles[n], Role::ForceRelease(_));
-        let back = world.steps(n, Step::RestorePower);
-        let broken = self.broken;
+        let ending = matches!(world.roles[n], Role::ForceRelease(_)).then_some(Ending::Completed);
+        let (broken, token) = (self.broken, self.token(world, n));
         let seized = world.transact(|lock, leases, now| {
-            let (generation, _) = lock.seize(&uid, record.generation, runner, crate::records::token(), leases, now)?;
-            let until = lock.calls_until(&uid, now);
-            if matches!(broken, Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory) {
-                lock.update(&uid, generation, |record| record.calls_until = None)?;
+            let change = LockChange::Seize {
+                uid: &uid,
+                seen,
+                runner: &runner,
+                token,
+                ending: ending.as_ref(),
+                reason: "",
+                block: None,
+            };
+            let applied = apply(self.about, lock, &change, leases, now)?;
+            if let (Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory, Applied::Attached { fence, .. }) =
+                (broken, &applied)
+            {
+                lock.update(&uid, *fence, |record| record.calls_until = None)?;
             }
-            if release && record.phase != Phase::Pending {
-                begin_release(lock, &uid, generation, back, now)?;
-            }
-            Ok((generation, until))
+            Ok(applied)
         });
-        let (generation, until) = seized.unwrap();
-        world.actors[n].generation = generation;
-        let until = until.filter(|_| self.broken != Broken::NoWaitAfterSeize).unwrap_or(now);
+        let Ok(Applied::Attached { fence, calls_until }) = seized else { return false };
+        self.drive(world, n, fence);
+        let until = calls_until.filter(|_| self.broken != Broken::NoWaitAfterSeize).unwrap_or(now);
         world.actors[n].at = At::Waiting { until };
+        true
+    }
+
+    /// One round of `Drive::drive` up to the change or the call. What is read of the server is read now, and may be old
+    /// when the change is made.
+    pub fn decide(&self, world: &mut World, n: usize) -> bool {
+        if !self.reaches(world, n) {
+            return true;
+        }
+        let actor = &world.actors[n];
+        let ends = world.record(n).is_some_and(|record| {
+            matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some()
+        });
+        let goal = match actor.goal {
+            Goal::Hold | Goal::Change => Aim::Hold(WaitFor::InMaintenance),
+            Goal::Release | Goal::Seize | Goal::Over => Aim::Release(Ending::Completed),
+        };
+        // Giving back or undoing after a failure has a time limit of its own.
+        let timed_out = actor.told == Told::TimeIsOver && !(ends && matches!(goal, Aim::Hold(_)));
+        let intent = Intent { goal, stop: actor.told == Told::Stop, timed_out };
+        let (uid, limits) = (world.subject(n), self.about.limits());
+        let mut facts = Facts::default();
+        let decision = loop {
+            let decision = decide(&Situation {
+                lock: &world.lock,
+                leases: &world.leases,
+                now: world.now,
+                queue: &Queue::default(),
+                uid: &uid,
+                fence: actor.fence,
+                intent: &intent,
+                facts: &facts,
+                limits: &limits,
+                aging: AGING,
+            });
+            match decision {
+                Decision::Look(_) if facts.machine.is_none() => facts = world.machine.facts(),
+                decision => break decision,
+            }
+        };
+        let change = match decision {
+            Decision::Wait { .. } | Decision::Change(Change::Reclaim(_)) => return false,
+            Decision::Look(need) => panic!("{need:?} is not in this world"),
+            Decision::Act(Action::Record) => Change::Prior(Box::new(PriorState {
+                power: world.machine.power(),
+                boot: None,
+                media: Vec::new(),
+                last_reset: None,
+                recorded_at: Timestamp::UNIX_EPOCH,
+            })),
+            Decision::Act(action) => Change::Intend(action),
+            Decision::Change(Change::Undo(cause)) if self.broken == Broken::UpdateGivesBack => {
+                Change::BeginRelease(Ending::Failed(cause))
+            }
+            Decision::Change(change) => change,
+            Decision::Finished(finish) => {
+                finished(world, n, &finish);
+                return true;
+            }
+        };
+        world.actors[n].at = At::Planned(change);
         true
     }
 
     /// `Drive::change`, and of `Drive::act` what comes before the call.
     pub fn commit(&self, world: &mut World, n: usize) -> bool {
-        let At::Planned(plan) = world.actors[n].at else { return false };
+        let At::Planned(change) = world.actors[n].at.clone() else { return false };
         world.actors[n].at = At::Driving;
-        let (uid, generation) = (world.subject(n), world.actors[n].generation);
-        let (there, back) = (world.steps(n, Step::ApplyPower), world.steps(n, Step::RestorePower));
-        // An abandoned hold is ended without asking the machine, once its holder must be done.
-        let abandons = matches!(world.roles[n], Role::Abandon(_));
-        let unchecked = abandons || self.broken == Broken::NoMayActAtEnd;
-        let broken = self.broken;
-        let (mut admitted, mut finished) = (false, false);
-        let said = match plan {
-            Plan::Act => return self.intend(world, n),
-            Plan::Admit => world.transact(|lock, leases, now| {
-                lock.drop_absent(leases, now);
-                if broken == Broken::DropsHolders {
-                    drop_absent_holder(lock, leases, now);
+        if !self.reaches(world, n) {
+            return true;
+        }
+        if let Change::Intend(action) = change {
+            return self.intend(world, n, &action);
+        }
+        let (uid, fence, broken) = (world.subject(n), world.actors[n].fence, self.broken);
+        let before = world.record(n).cloned();
+        let lost = world.restored || world.here.line > 0;
+        let applied = world.transact(|lock, leases, now| {
+            if broken == Broken::DropsHolders && matches!(change, Change::Admit(_)) {
+                drop_absent_holder(lock, leases, now);
+            }
+            if let (Broken::NoMayActAtEnd, Change::Finish(over)) = (broken, &change) {
+                lock.finish(&uid, fence, over, now)?;
+                return Ok(Applied::Finished(Finish::Over));
+            }
+            let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+            self.leave_out(lock, &change, &applied);
+            Ok(applied)
+        });
+        match applied {
+            Ok(applied) => {
+                if let Some(before) = before.filter(|_| applied != Applied::Outdated) {
+                    note_change(world, n, &before, &change);
                 }
-                if turn(lock, leases, &uid, AGING, now) != Turn::Yours {
-                    return Ok(());
-                }
-                let next = match lock.get(&uid).map(|record| record.phase.clone()) {
-                    Some(Phase::Pending) | None => Phase::Preparing(Progress::new(there, now)),
-                    Some(phase) => phase,
-                };
-                lock.admit(&uid, generation, next, now)?;
-                admitted = true;
-                Ok(())
-            }),
-            Plan::Withdraw => world.transact(|lock, _, now| {
-                finished = true;
-                lock.withdraw(&uid, generation, now)
-            }),
-            Plan::BeginRelease => world.transact(|lock, _, now| begin_release(lock, &uid, generation, back, now)),
-            Plan::Prepared => world.transact(|lock, _, now| lock.prepared(&uid, generation, now)),
-            Plan::Finish => world.transact(|lock, leases, now| {
-                if !unchecked && !lock.may_act(&uid, generation, leases, now) {
-                    return Ok(());
-                }
-                finished = true;
-                if broken == Broken::ForgetsGenerations {
-                    lock.generation = 0;
-                }
-                let over = Phase::Completed { at: now, ending: Ending::Completed };
-                lock.finish(&uid, generation, &over, now)
-            }),
-        };
-        match said {
-            Ok(()) => {
-                if admitted {
-                    world.held |= 1 << number(&uid);
-                }
-                if finished {
-                    ended(world, number(&uid));
-                    world.actors[n].goal = Goal::Over;
-                    leave(world, n);
+                match applied {
+                    Applied::Finished(finish) => finished(world, n, &finish),
+                    Applied::Done if change == Change::Detach => world.leave(n),
+                    _ => {}
                 }
             }
-            Err(Refusal::Fenced { .. } | Refusal::Gone) => lost(world, n),
-            Err(refusal) => panic!("{plan:?} was refused: {refusal}"),
+            Err(Refusal::Fenced { .. } | Refusal::Gone) => finished(world, n, &Finish::Lost),
+            Err(_) if lost => finished(world, n, &Finish::Lost),
+            Err(refusal) => panic!("{change:?} was refused: {refusal}"),
         }
         true
     }
 
+    /// What a rule that is left out would have kept.
+    fn leave_out(&self, lock: &mut ServerLock, change: &Change, applied: &Applied) {
+        let over = matches!(applied, Applied::Finished(Finish::Over));
+        match self.broken {
+            Broken::ForgetsGenerations if over => lock.generation = 0,
+            Broken::ForgetsEffects => lock.extension.effects.clear(),
+            Broken::StepsForgetOtherCalls if matches!(change, Change::Progress(_)) => lock.extension.effects.clear(),
+            Broken::ForgetsEffectsAtEnd if over => lock.extension.effects.clear(),
+            Broken::ReleaseForgetsCalls if matches!(change, Change::BeginRelease(_)) => {
+                lock.extension.effects.clear();
+            }
+            _ => {}
+        }
+    }
+
     /// The store's half of the check: the intent is recorded, in the transaction that asks whether this process may act.
-    fn intend(&self, world: &mut World, n: usize) -> bool {
-        let (uid, generation) = (world.subject(n), world.actors[n].generation);
-        let renewed = world.actors[n].renewed;
+    fn intend(&self, world: &mut World, n: usize, action: &Action) -> bool {
+        let (uid, fence) = (world.subject(n), world.actors[n].fence);
+        let renewed = world.process(n).renewed;
         // `keep` renews before the intent is recorded, or nothing is recorded.
         if !world.is_safe(renewed) {
             return false;
         }
         let broken = self.broken;
-        let said = world.transact(|lock, leases, now| {
-            let record = |record: &mut Maintenance| {
-                if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
-                    let action = Action::Reset(ResetType::ForceOff);
-                    progress.attempts = vec![Attempt { action, at: now, reply: Reply::Unknown }];
-                }
-            };
-            let may_act = match broken {
-                Broken::NoMayAct => true,
-                Broken::SilentKeepsTurn => lock.may_act(&uid, generation, leases, now),
-                _ => return lock.intend(&uid, generation, leases, now, record),
-            };
-            if may_act {
-                lock.update(&uid, generation, record)?;
+        let applied = world.transact(|lock, leases, now| {
+            if broken == Broken::NoMayAct {
+                return intend_unasked(lock, &uid, fence, action, now);
             }
-            Ok(may_act)
+            let acting = lock.slot.as_ref().and_then(|slot| slot.acting.clone());
+            let change = Change::Intend(action.clone());
+            let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+            if let (Broken::SilentKeepsTurn, Some(slot)) = (broken, &mut lock.slot) {
+                slot.acting = acting;
+            }
+            Ok(applied)
         });
-        if said == Ok(true) {
-            world.actors[n].at = At::Intended { bound: renewed + TTL };
+        if applied == Ok(Applied::Done) {
+            world.wrong.stale |= world.is_behind(world.actors[n].fenced_at);
+            world.actors[n].at = At::Intended { action: action.clone(), bound: renewed + self.about.lease() };
         }
         true
     }
 
     /// The process's half of the check, right before the call.
     pub fn begin(&self, world: &mut World, n: usize) -> bool {
-        let At::Intended { bound } = world.actors[n].at else { return false };
-        let renewed = world.actors[n].renewed;
+        let At::Intended { action, bound } = world.actors[n].at.clone() else { return false };
+        let renewed = world.process(n).renewed;
         let (safe, until) = match self.broken {
-            Broken::NoClock => (true, world.now + TTL),
-            Broken::NoBound => (world.is_safe(bound - TTL), world.now + TTL),
-            Broken::LaterRenewalCounts => (world.is_safe(renewed), renewed + TTL),
-            _ => (world.is_safe(bound - TTL), bound),
+            Broken::NoClock => (true, world.now + self.about.lease()),
+            Broken::NoBound => (world.is_safe(bound - self.about.lease()), world.now + self.about.lease()),
+            Broken::LaterRenewalCounts => (world.is_safe(renewed), renewed + self.about.lease()),
+            _ => (world.is_safe(bound - self.about.lease()), bound),
         };
         if safe {
-            world.actors[n].at = At::Calling { until };
+            world.actors[n].at = At::Calling { action, until };
+            world.actors[n].called = world.backup.is_some();
         } else {
             // The run ends with an error.
-            detach(world, n);
-            leave(world, n);
+            self.detach(world, n);
+            world.leave(n);
         }
         true
     }
+
+    /// Gives the right to act back, if the store is the one that the process knows.
+    pub fn detach(&self, world: &mut World, n: usize) {
+        if self.reaches(world, n) {
+            detach(world, n);
+        }
+    }
+
+    /// What came of the call is recorded, if the right to act is still there.
+    pub fn note(&self, world: &mut World, n: usize) -> bool {
+        let At::Called(reply) = world.actors[n].at.clone() else { return false };
+        world.actors[n].at = At::Driving;
+        if self.reaches(world, n) {
+            let (uid, fence) = (world.subject(n), world.actors[n].fence);
+            let change = Change::Replied(reply);
+            let _ = world.transact(|lock, leases, now| {
+                let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+                self.leave_out(lock, &change, &applied);
+                Ok(applied)
+            });
+        }
+        true
+    }
+
+    /// `Engine::settle_dead`: the lease of a process is ended when there is proof that it is gone.
+    pub fn settle_dead(&self, world: &mut World, n: usize) -> bool {
+        let uid = crate::world::uid(n);
+        let Some(attachment) = world.lock.get(&uid).and_then(|record| record.attachment.clone()) else { return false };
+        let gone = !world.process_exists(&attachment.runner.id) || self.broken == Broken::UnknownCountsAsGone;
+        let ended = gone && world.leases.alive(&attachment, world.now);
+        world.resign(&attachment.runner.id);
+        ended
+    }
 }
 
-fn drive(actor: &mut Actor, generation: Fence) -> bool {
-    actor.generation = generation;
-    actor.at = At::Driving;
-    true
+/// Records an intent without asking whether that is allowed.
+fn intend_unasked(
+    lock: &mut ServerLock,
+    uid: &Uid,
+    fence: Fence,
+    action: &Action,
+    now: Timestamp,
+) -> Result<Applied, Refusal> {
+    lock.update(uid, fence, |record| {
+        if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
+            progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
+        }
+    })?;
+    Ok(Applied::Done)
 }
 
 fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
@@ -217,19 +421,34 @@ fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
     }
 }
 
-fn begin_release(
-    lock: &mut ServerLock,
-    uid: &Uid,
-    generation: Fence,
-    back: Vec<Step>,
-    now: Timestamp,
-) -> Result<(), Refusal> {
-    lock.begin_release(uid, generation, Ending::Completed, Progress::new(back, now), now)
-}
-
-pub fn left_call(actor: &mut Actor, at: At) {
-    actor.at = at;
-    actor.replaced = None;
+/// Notes what a change means, and what should not have been.
+fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Change) {
+    let subject = number(&before.uid);
+    let bit = 1 << subject;
+    match change {
+        Change::Admit(_) => world.held |= bit,
+        Change::BeginRelease(_) if matches!(world.actors[n].goal, Goal::Hold | Goal::Change) => {
+            world.wrong.gave_up |= world.reached & bit != 0;
+        }
+        Change::Prior(prior) if before.prior.is_none() && before.spec.parent.is_none() => {
+            let was = crate::machine::Machine::new().power();
+            // What a boot configuration did in a turn of its own stays so beside a hold.
+            let beside = world.roles.contains(&Role::Boot);
+            world.wrong.false_prior |= prior.power != was && world.abandoned == 0 && !world.restored && !beside;
+            // Of what an earlier process did, and the store has lost, nobody can know.
+            world.wrong.false_prior &= world.here.line == 0 || world.actors[n].called;
+        }
+        Change::Finish(_) => {
+            let left = before.prior.as_ref().is_some_and(|prior| prior.power != world.machine.power());
+            world.wrong.unrestored |= left && before.spec.parent.is_none() && !world.restored;
+            ended(world, subject);
+        }
+        Change::Abandon(_) => {
+            world.abandoned |= bit;
+            ended(world, subject);
+        }
+        _ => {}
+    }
 }
 
 /// A record is over, and with it what was done under it.
@@ -242,103 +461,38 @@ fn ended(world: &mut World, subject: usize) {
     }
 }
 
-/// The process ends and ends its lease.
-pub fn leave(world: &mut World, n: usize) {
-    world.end_process(n);
-    world.resign(&world.runner(n).id);
-}
-
-fn detach(world: &mut World, n: usize) {
-    let (uid, generation) = (world.subject(n), world.actors[n].generation);
+pub fn detach(world: &mut World, n: usize) {
+    let (uid, fence) = (world.subject(n), world.actors[n].fence);
+    let (about, change) = (world.about, Change::Detach);
     // Refused when somebody else has it.
-    let _ = world.transact(|lock, _, now| lock.detach(&uid, generation, now));
-}
-
-/// Somebody else has the record now, or it is gone. Whoever still waited for the server asks again.
-fn lost(world: &mut World, n: usize) {
-    let subject = world.roles[n].subject(n);
-    let bit = 1 << subject;
-    if world.over & bit != 0 || world.held & bit != 0 && world.actors[n].goal == Goal::Hold {
-        world.actors[n].goal = Goal::Over;
-    }
-    leave(world, n);
-}
-
-/// A stop while the process waits for something: for its turn, for a call's answer, for a predecessor.
-pub fn stop(world: &mut World, n: usize) -> bool {
-    match world.actors[n].at {
-        At::Driving | At::Calling { .. } | At::Waiting { .. } => {
-            world.end_process(n);
-            detach(world, n);
-            leave(world, n);
-            true
-        }
-        _ => false,
-    }
-}
-
-pub fn settle_dead(world: &mut World, n: usize) -> bool {
-    let uid = crate::world::uid(n);
-    let Some(attachment) = world.lock.get(&uid).and_then(|record| record.attachment.clone()) else { return false };
-    let dead = !world.process_exists(&attachment.runner.id) && world.leases.alive(&attachment, world.now);
-    world.resign(&attachment.runner.id);
-    dead
-}
-
-/// The answer of the machine, and that the step is done. Both are recorded for whoever has the right.
-pub fn note(world: &mut World, n: usize) -> bool {
-    let (uid, generation) = (world.subject(n), world.actors[n].generation);
-    let _ = world.transact(|lock, _, now| {
-        lock.update(&uid, generation, |record| {
-            if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
-                progress.current = 1;
-                progress.attempts.clear();
-                progress.since = now;
-            }
-        })
+    let _ = world.transact(|lock, leases, now| {
+        apply(about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)
     });
-    world.actors[n].at = At::Driving;
-    true
 }
 
-/// `decide` for a record with one step, without what the machine says.
-pub fn decide(world: &mut World, n: usize) -> bool {
-    let (lock, leases, now) = (&world.lock, &world.leases, world.now);
-    let (uid, actor) = (world.subject(n), &world.actors[n]);
-    let Some(record) = lock.get(&uid).filter(|_| world.in_force(n)) else {
-        lost(world, n);
-        return true;
-    };
-    let my_turn = || turn(lock, leases, &uid, AGING, now) == Turn::Yours;
-    let may_act = lock.may_act(&uid, actor.generation, leases, now);
-    let holding = actor.goal == Goal::Hold;
-    let plan = match &record.phase {
-        Phase::Pending if !holding => Plan::Withdraw,
-        Phase::Pending if my_turn() => Plan::Admit,
-        Phase::Preparing(_) | Phase::Releasing { .. } if !may_act => {
-            if lock.calls_until(&uid, now).is_some() {
-                return false;
-            }
-            // With the slot it is only the lease that is over: it is renewed and asked again.
-            let renews = lock.has_slot(record) && record.spec.parent.is_none();
-            if renews || !my_turn() {
-                return false;
-            }
-            Plan::Admit
+/// A drive ended, and the resource with it.
+fn finished(world: &mut World, n: usize, finish: &Finish) {
+    let (goal, role, bit) = (world.actors[n].goal, world.roles[n], 1u8 << world.roles[n].subject(n));
+    let generation = world.actors[n].fence.generation;
+    let admitted = world.record(n).is_some_and(|record| record.phase != Phase::Pending);
+    if *finish != Finish::Lost {
+        detach(world, n);
+    }
+    world.leave(n);
+    let holds = matches!(goal, Goal::Hold | Goal::Change);
+    let actor = &mut world.actors[n];
+    actor.goal = match finish {
+        Finish::Reached => {
+            world.reached |= bit;
+            actor.remembers = Some(generation);
+            if goal == Goal::Hold && role == Role::HoldThenChange { Goal::Change } else { Goal::Release }
         }
-        Phase::Preparing(_) if !holding => Plan::BeginRelease,
-        Phase::Preparing(progress) if progress.step().is_none() => Plan::Prepared,
-        Phase::Releasing { progress, .. } if progress.step().is_none() => Plan::Finish,
-        Phase::Preparing(_) | Phase::Releasing { .. } => Plan::Act,
-        Phase::InMaintenance { .. } if holding => {
-            detach(world, n);
-            leave(world, n);
-            world.actors[n].goal = Goal::Release;
-            return true;
-        }
-        Phase::InMaintenance { .. } if lock.other_actor(&uid, leases, now).is_none() => Plan::BeginRelease,
-        Phase::Pending | Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => return false,
+        Finish::Over | Finish::Withdrawn => Goal::Over,
+        // Of what was admitted the next run is a destroy.
+        Finish::Interrupted | Finish::TimedOut(_) if holds && admitted => Goal::Release,
+        Finish::Stuck(_) | Finish::NotUpdated { .. } if holds => Goal::Release,
+        // Somebody else has the record now, or it is gone. A run that still waited for the server asks again.
+        Finish::Lost if world.over & bit != 0 || world.held & bit != 0 && goal == Goal::Hold => Goal::Over,
+        _ => goal,
     };
-    world.actors[n].at = At::Planned(plan);
-    true
 }

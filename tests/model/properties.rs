@@ -3,11 +3,14 @@
 use std::sync::PoisonError;
 
 use stateright::Property;
-use terraform_provider_metal::maintenance::{spec::Kind, state::Phase};
+use terraform_provider_metal::maintenance::{
+    spec::Kind,
+    state::{Maintenance, Phase},
+};
 
 use crate::{
     actions::Protocol,
-    world::{At, Goal, World, number},
+    world::{At, Goal, World, number, uid},
 };
 
 pub const ONE_CALL: &str = "one call at a time";
@@ -16,29 +19,56 @@ pub const NO_LOST_HOLD: &str = "no hold is lost";
 pub const TAKEN: &str = "the server is not free while somebody calls";
 pub const ONE_MAY_ACT: &str = "one may act";
 pub const FORWARD: &str = "generations and tickets only grow";
-pub const ENDS: &str = "everybody can come to an end";
+pub const IN_TIME: &str = "no call changes the server after its hold";
+pub const PREPARED: &str = "what a hold has prepared stays so";
+pub const RESTORED: &str = "a hold ends with the server as it was";
+pub const TRUE_PRIOR: &str = "what is recorded as the state before a hold was that";
+pub const NOT_STALE: &str = "nobody acts on a right that the store has lost";
+pub const KEPT: &str = "a hold that was reached is given back only when that is asked";
+pub const REMEMBERED: &str = "no state is told that its hold is over while it is not";
+pub const ENDS: &str = "all can come to an end";
 
 pub const REPLACED: &str = "a replaced process is in a call";
 pub const TAKEN_OVER: &str = "somebody calls while a process is not aware that it was replaced";
 pub const QUEUED: &str = "somebody waits for the holder";
 pub const UNDER: &str = "something calls under a hold";
-pub const DONE: &str = "everybody is done";
+pub const OUTLIVES: &str = "a call may still change the server after its run ended";
+pub const UNDONE: &str = "a change in place is undone";
+pub const SET_BACK: &str = "the store was set back behind a process that acts";
+pub const DONE: &str = "all are done";
 
 pub fn all() -> Vec<Property<Protocol>> {
-    vec![
-        Property::always(ONE_CALL, |_, world: &World| calls(world) <= 1),
+    let mut all = vec![
+        // Of what a store has lost, no rule can know before the next look at the store.
+        Property::always(ONE_CALL, |_, world: &World| calls(world) <= 1 || world.here.line > 0),
         Property::always(BOUNDED, |_, world: &World| {
-            world.actors.iter().all(|actor| match (actor.at, actor.replaced) {
-                (At::Calling { until }, Some(lease)) => until <= lease.max(world.now),
+            world.actors.iter().all(|actor| match (&actor.at, actor.replaced) {
+                (At::Calling { until, .. }, Some(lease)) => *until <= lease.max(world.now),
                 _ => true,
             })
         }),
         Property::always(NO_LOST_HOLD, no_lost_hold),
-        Property::always(TAKEN, |_, world: &World| calls(world) == 0 || world.lock.slot.is_some()),
+        Property::always(TAKEN, |_, world: &World| {
+            calls(world) == 0 || world.lock.slot.is_some() || world.here.line > 0
+        }),
         Property::always(ONE_MAY_ACT, one_may_act),
-        Property::always(FORWARD, |_, world: &World| !world.went_back),
-        Property::always(ENDS, ends),
-        // What the properties above are worth: the situations they are about are reached.
+        Property::always(FORWARD, |_, world: &World| !world.wrong.went_back),
+        Property::always(IN_TIME, |_, world: &World| !world.wrong.late),
+        Property::always(PREPARED, |_, world: &World| !world.wrong.unprepared),
+        Property::always(RESTORED, |_, world: &World| !world.wrong.unrestored),
+        Property::always(TRUE_PRIOR, |_, world: &World| !world.wrong.false_prior),
+        Property::always(NOT_STALE, |_, world: &World| !world.wrong.stale),
+        Property::always(KEPT, |_, world: &World| !world.wrong.gave_up),
+        Property::always(REMEMBERED, |_, world: &World| !world.wrong.forgotten),
+        Property::always(ENDS, |protocol: &Protocol, world: &World| !protocol.ends || ends(protocol, world)),
+    ];
+    all.extend(reached());
+    all
+}
+
+/// What the properties are worth: the situations that they are about are reached.
+fn reached() -> Vec<Property<Protocol>> {
+    vec![
         Property::sometimes(REPLACED, |_, world: &World| {
             (0..world.actors.len()).any(|n| world.is_calling(n) && world.actors[n].replaced.is_some())
         }),
@@ -53,6 +83,20 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::sometimes(UNDER, |_, world: &World| {
             world.lock.slot.as_ref().is_some_and(|slot| slot.acting.is_some()) && calls(world) == 1
         }),
+        Property::sometimes(OUTLIVES, |_, world: &World| {
+            let runs = |root: usize| {
+                let of = |n: usize| world.root(world.roles[n].subject(n)) == root && world.actors[n].is_alive();
+                (0..world.actors.len()).any(of)
+            };
+            world.machine.coming.iter().any(|effect| effect.on != world.machine.on && !runs(effect.root))
+        }),
+        Property::sometimes(UNDONE, |_, world: &World| {
+            world.lock.active.iter().any(|record| record.undoing().is_some_and(|update| update.touched))
+        }),
+        Property::sometimes(SET_BACK, |_, world: &World| {
+            let acts = |n: usize| matches!(world.actors[n].at, At::Calling { .. } | At::Called(_));
+            (0..world.actors.len()).any(|n| acts(n) && world.is_behind(world.process(n).seen))
+        }),
         Property::sometimes(DONE, |_, world: &World| {
             world.actors.iter().all(|actor| actor.goal == Goal::Over && !actor.is_alive())
         }),
@@ -63,31 +107,31 @@ fn calls(world: &World) -> usize {
     (0..world.actors.len()).filter(|n| world.is_calling(*n)).count()
 }
 
-/// Whoever was admitted has its record until somebody ends it, and the slot unless it needed that only for a change.
+/// What was admitted has its record until somebody ends it, and the slot unless it needed that only for a change.
 fn no_lost_hold(_: &Protocol, world: &World) -> bool {
     let holder = world.lock.slot.as_ref().map(|slot| number(&slot.uid));
     let held = (0..world.actors.len()).filter(|n| world.held & !world.over & 1 << n != 0);
     let kept = held.into_iter().all(|n| {
-        world.lock.get(&crate::world::uid(n)).is_some_and(|record| {
+        world.lock.get(&uid(n)).is_some_and(|record| {
             let frees = record.spec.kind != Kind::Maintenance;
             let changes = matches!(record.phase, Phase::Preparing(_));
             frees && !changes || world.lock.has_slot(record)
         })
     });
-    kept && holder.is_none_or(|n| world.lock.get(&crate::world::uid(n)).is_some())
+    world.here.line > 0 || kept && holder.is_none_or(|n| world.lock.get(&uid(n)).is_some())
 }
 
 /// The store gives the right to touch the machine to one process at most.
 fn one_may_act(_: &Protocol, world: &World) -> bool {
     let lock = &world.lock;
-    let may_act = lock.active.iter().filter(|record| {
+    let may_act = |record: &&Maintenance| {
         let attachment = record.attachment.as_ref();
         attachment.is_some_and(|a| lock.may_act(&record.uid, a.fence(), &world.leases, world.now))
-    });
-    may_act.count() <= 1
+    };
+    lock.active.iter().filter(may_act).count() <= 1
 }
 
-/// From here everybody who wants something comes to an end, and the server is free, when nothing goes wrong any more.
+/// From here all who want something come to an end, and the server is free, when nothing goes wrong any more.
 fn ends(protocol: &Protocol, world: &World) -> bool {
     let known = || protocol.known_to_end.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut world, mut passed) = (world.clone(), Vec::new());
@@ -97,6 +141,9 @@ fn ends(protocol: &Protocol, world: &World) -> bool {
             break;
         }
         if passed.contains(&here) {
+            if std::env::var("MODEL_SHOW").is_ok() {
+                show(protocol, &world, passed.iter().position(|it| *it == here).map_or(0, |at| passed.len() - at));
+            }
             return false;
         }
         passed.push(here);
@@ -108,4 +155,16 @@ fn ends(protocol: &Protocol, world: &World) -> bool {
     }
     known().extend(passed);
     true
+}
+
+/// What goes on for ever, for people.
+fn show(protocol: &Protocol, world: &World, steps: usize) {
+    let mut world = world.clone();
+    for _ in 0..=steps {
+        println!("{:#?}", world);
+        match protocol.fair_step(&world) {
+            Some(next) => world = next,
+            None => return,
+        }
+    }
 }

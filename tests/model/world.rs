@@ -1,46 +1,99 @@
-//! The state that is explored: one lock, everybody who wants something from it, and the time.
+//! The state that is explored: one lock, the server, all who want something from it, and the time.
 //!
-//! What is not there needs no state of its own: a process that is paused, or cut off from the store, is one that takes no
-//! step, or none with the store, while time passes and others go on; nothing ever makes a process take a step. Its clock
-//! goes on meanwhile, as fast as that of the store: that is what leases are built on, and it is assumed here.
+//! A process that is paused, or cut off from the store, needs no state of its own: it is one that takes no step, or none
+//! with the store, while time passes and others go on. Its clock goes on meanwhile, as fast as that of the store: leases
+//! rest on that, and it is assumed here.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::maintenance::{
-    ids::{Attachment, Fence, Runner, RunnerId, Uid},
+    change::Change,
+    ids::{Fence, Generation, Runner, RunnerId, Token, Uid},
     lock::{Leases, Refusal, Request, ServerLock},
+    machine::PowerTarget,
+    power::Limits,
     spec::{Kind, Spec},
-    state::{Maintenance, Phase, Progress},
-    step::Step,
+    state::Maintenance,
+    step::{Action, Reply},
 };
 
-use crate::records;
+use crate::{machine::Machine, records};
 
 /// One tick is one second on every clock.
 pub const TICK: SignedDuration = SignedDuration::from_secs(1);
-/// A lease, in ticks.
-pub const TTL: SignedDuration = SignedDuration::from_secs(3);
-/// For how long the process judges a lease as safe: two thirds of it.
-pub const SAFE: SignedDuration = SignedDuration::from_secs(2);
 /// For how long the place of an absent waiter is kept.
 pub const HOLD_PLACE: SignedDuration = SignedDuration::from_secs(2);
-/// What somebody wants from the server.
+/// What goes wrong. Both at once are more states than can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Processes that are paused or cut off from the store: their leases end while they work. A BMC does at once what it
+    /// accepts.
+    Leases,
+    /// Calls whose effect comes later than the answer, and runs that are stopped or out of time meanwhile. Heartbeats
+    /// reach the store.
+    Calls,
+}
+
+impl About {
+    /// A lease.
+    pub fn lease(self) -> SignedDuration {
+        match self {
+            Self::Leases => TICK * 3,
+            Self::Calls => TICK,
+        }
+    }
+
+    /// For how long the process judges a lease as safe: less than all of it, where it may run out.
+    pub fn safe(self) -> SignedDuration {
+        match self {
+            Self::Leases => TICK * 2,
+            Self::Calls => TICK,
+        }
+    }
+
+    /// How long a power change may take after the BMC accepted it. It comes at any moment until then, or never.
+    pub fn power_change(self) -> SignedDuration {
+        match self {
+            Self::Leases => SignedDuration::ZERO,
+            Self::Calls => TICK,
+        }
+    }
+
+    /// How long things may take: short, so that all of it happens within a few ticks.
+    pub fn limits(self) -> Limits {
+        let long = |ticks: SignedDuration| Duration::try_from(ticks).unwrap();
+        let change = long(self.power_change());
+        Limits {
+            graceful_shutdown: change,
+            power_change: change,
+            boot_progress: Duration::ZERO,
+            // Where nothing comes later than the answer, nothing has to be remembered of a call.
+            call: if self == Self::Leases { Duration::ZERO } else { long(self.lease()) },
+            settle: change,
+            media: change,
+            busy: change,
+            post: change,
+            attempts: 2,
+            retry_pause: change,
+        }
+    }
+}
+
+/// What somebody wants from the server, which is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Hold it, and later give it back.
+    /// Hold it switched off, and later give it back.
     Hold,
-    /// Hold it as it is: nothing is changed, and so nothing is put back.
+    /// Hold it switched off, change that to switched on, and later give it back.
+    HoldThenChange,
+    /// Hold it as it is, and later give it back.
     HoldAsIs,
-    /// Boot something on it, with a turn of its own, and later put that back.
+    /// Switch it off in a turn of its own, and later put that back.
     Boot,
-    /// Boot something under the hold of that number, and later put that back.
+    /// Switch it the other way under the hold of that number, and later put that back.
     Under(usize),
-    /// The same as number so and so, under the same name: a job that was started again while the first one is silent.
+    /// The same as that number, under the same name: a job that was started again while the first one is silent.
     Again(usize),
     /// Take the hold of that number from its holder and give the server back.
     ForceRelease(usize),
@@ -49,68 +102,74 @@ pub enum Role {
 }
 
 impl Role {
-    /// The record this is about, when it is `number` who wants it.
+    /// The record that this is about, when `number` wants it.
     pub fn subject(self, number: usize) -> usize {
         match self {
-            Self::Hold | Self::HoldAsIs | Self::Boot | Self::Under(_) => number,
+            Self::Hold | Self::HoldThenChange | Self::HoldAsIs | Self::Boot | Self::Under(_) => number,
             Self::Again(of) | Self::ForceRelease(of) | Self::Abandon(of) => of,
         }
     }
 }
 
-/// What the next or the present process of somebody is there for.
+/// What the next or the present run of somebody is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Goal {
     Hold,
+    /// Go on with the hold that it has, with another wish.
+    Change,
     Release,
     Seize,
-    /// Nothing more: no further process is started.
+    /// Nothing more: no further run is started.
     Over,
 }
 
-/// What a process has decided on what it read, and not yet done: the store may have changed meanwhile.
+/// What was said to a process while it drives a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Plan {
-    Admit,
-    Withdraw,
-    BeginRelease,
-    Act,
-    Prepared,
-    Finish,
+pub enum Told {
+    Nothing,
+    Stop,
+    TimeIsOver,
 }
 
-/// Where a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where somebody is.
+#[derive(Clone, Debug, PartialEq)]
 pub enum At {
-    /// There is none: not started yet, ended or crashed.
+    /// Not begun, ended or crashed.
     Away,
-    /// Reads the store and decides.
+    /// Reads the store and the server, and decides.
     Driving,
-    /// Has decided.
-    Planned(Plan),
+    /// Has decided. The store and the server may change meanwhile.
+    Planned(Change),
     /// The intent is recorded; what follows is the look at its own clock. A call may last until `bound`.
-    Intended { bound: Timestamp },
-    /// The call is in flight. Before `until` it may change the machine at any moment, afterwards it is cut off.
-    Calling { until: Timestamp },
-    /// The machine has answered; that is not recorded yet.
-    Called,
+    Intended { action: Action, bound: Timestamp },
+    /// The call is in flight. Before `until` the BMC may accept it at any moment, afterwards it is cut off.
+    Calling { action: Action, until: Timestamp },
+    /// The call is over; what came of it is not recorded yet.
+    Called(Reply),
     /// Has taken a hold from somebody and waits until that one's call must be over.
     Waiting { until: Timestamp },
 }
 
-/// Somebody who wants something, and starts one process after the other until it is done.
+/// Somebody who wants something, and begins one run after the other until it is done.
 #[derive(Clone, Debug)]
 pub struct Actor {
     pub goal: Goal,
     pub at: At,
-    /// How many processes were started for it. Each is a runner of its own.
-    pub run: u32,
-    /// The right to act that the present process has, or had.
-    pub generation: Fence,
-    /// When the last renewal that it knows of was begun, on its own clock.
-    pub renewed: Timestamp,
+    pub told: Told,
+    /// The process in which it runs, by number.
+    pub process: usize,
+    /// In which run of that process it began last.
+    pub ran: u32,
+    /// The right to act that it has, or had.
+    pub fence: Fence,
+    /// At which commit of which line of the store it got that.
+    pub fenced_at: Seen,
     /// The end of its lease at the moment when its right to act was replaced between its check and the end of its call.
     pub replaced: Option<Timestamp>,
+    /// Whether it has called anything since it began last.
+    pub called: bool,
+    /// What its state remembers: the generation of the hold that it has.
+    pub remembers: Option<Generation>,
 }
 
 impl Actor {
@@ -119,20 +178,71 @@ impl Actor {
     }
 }
 
+/// A point in the history of a store: the line it is on, and the number of the commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seen {
+    pub line: u32,
+    pub commit: u64,
+}
+
+/// A process with one lease for all that runs in it.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// How many there were.
+    pub run: u32,
+    /// When the last renewal that it knows of was begun, on its own clock.
+    pub renewed: Timestamp,
+    /// What it has seen of the store.
+    pub seen: Seen,
+}
+
+/// What should not have been, by whom it was noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wrong {
+    /// A generation or a ticket number was given out twice.
+    pub went_back: bool,
+    /// A call changed the server after its hold was given back, or under another one.
+    pub late: bool,
+    /// A hold ended with the server in another state than before.
+    pub unrestored: bool,
+    /// A state of the server was recorded as the one before the hold, and was not.
+    pub false_prior: bool,
+    /// A call was recorded on a right to act that the store has lost.
+    pub stale: bool,
+    /// What a hold had prepared was undone by a call of its own.
+    pub unprepared: bool,
+    /// A hold was given back although nobody asked for it and nothing that it was asked for first failed.
+    pub gave_up: bool,
+    /// A state was told that its hold is over, and nobody had ended it.
+    pub forgotten: bool,
+}
+
 /// Everything.
 #[derive(Clone, Debug)]
 pub struct World {
+    pub about: About,
     pub roles: Arc<[Role]>,
     pub lock: Arc<ServerLock>,
     pub leases: Leases,
+    pub machine: Machine,
     pub now: Timestamp,
     pub actors: Vec<Actor>,
+    pub processes: Vec<Process>,
     /// Which records were admitted, by number.
     pub held: u8,
+    /// Which records reached what they were asked for, by number.
+    pub reached: u8,
     /// Which records were ended by somebody who had the right to.
     pub over: u8,
-    /// Whether a generation or a ticket number was ever given out twice.
-    pub went_back: bool,
+    /// Which records were ended without a restore.
+    pub abandoned: u8,
+    /// Where the store is.
+    pub here: Seen,
+    /// A copy of the lock that the store may be set back to, and the commit that it was made at.
+    pub backup: Option<(Arc<ServerLock>, u64)>,
+    /// Whether a person said that the store was restored.
+    pub restored: bool,
+    pub wrong: Wrong,
 }
 
 pub fn uid(number: usize) -> Uid {
@@ -143,52 +253,71 @@ pub fn number(uid: &Uid) -> usize {
     uid.0[1..].parse().unwrap()
 }
 
-/// The process number `run` of somebody. Its identity says which it is.
-pub fn runner(actor: usize, run: u32) -> Runner {
-    Runner { id: RunnerId(format!("{actor}.{run}")), ..records::runner(run) }
-}
-
 impl World {
-    /// Nobody has begun.
-    pub fn new(roles: &[Role]) -> Self {
+    /// Nobody has begun. `process` says in which process each runs.
+    pub fn new(about: About, roles: &[Role], process: &[usize]) -> Self {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let actor = |role: &Role| Actor {
+        let actor = |(n, role): (usize, &Role)| Actor {
             goal: match role {
-                Role::Hold | Role::HoldAsIs | Role::Boot | Role::Under(_) | Role::Again(_) => Goal::Hold,
                 Role::ForceRelease(_) | Role::Abandon(_) => Goal::Seize,
+                _ => Goal::Hold,
             },
             at: At::Away,
-            run: 0,
-            generation: Fence::default(),
-            renewed: now,
+            told: Told::Nothing,
+            process: process[n],
+            ran: 0,
+            fence: Fence::default(),
+            fenced_at: Seen::default(),
             replaced: None,
+            called: false,
+            remembers: None,
         };
+        let first = Process { run: 0, renewed: now, seen: Seen::default() };
         Self {
+            about,
             roles: roles.into(),
             lock: Arc::new(ServerLock::new(records::key("k"))),
             leases: Leases::default(),
+            machine: Machine::new(),
             now,
-            actors: roles.iter().map(actor).collect(),
+            actors: roles.iter().enumerate().map(actor).collect(),
+            processes: vec![first; roles.len()],
             held: 0,
+            reached: 0,
             over: 0,
-            went_back: false,
+            abandoned: 0,
+            here: Seen::default(),
+            backup: None,
+            restored: false,
+            wrong: Wrong::default(),
         }
+    }
+
+    /// What the record of somebody asks for.
+    pub fn spec(&self, subject: usize, changed: bool) -> Spec {
+        let off = Some(PowerTarget::Off);
+        let (kind, parent, server_power) = match self.roles[subject] {
+            Role::HoldThenChange if changed => (Kind::Maintenance, None, Some(PowerTarget::On)),
+            Role::HoldAsIs => (Kind::Maintenance, None, None),
+            Role::Boot => (Kind::BootConfiguration, None, off),
+            Role::Under(hold) => {
+                let other = if self.roles[hold] == Role::HoldAsIs { off } else { Some(PowerTarget::On) };
+                (Kind::BootConfiguration, Some(uid(hold)), other)
+            }
+            _ => (Kind::Maintenance, None, off),
+        };
+        let hold_place_for = Duration::try_from(HOLD_PLACE).unwrap();
+        Spec { kind, parent, hold_place_for, server_power, ..records::spec() }
     }
 
     pub fn request(&self, actor: usize) -> Request {
         let subject = self.roles[actor].subject(actor);
-        let (kind, parent) = match self.roles[subject] {
-            Role::Boot => (Kind::BootConfiguration, None),
-            Role::Under(hold) => (Kind::BootConfiguration, Some(uid(hold))),
-            _ => (Kind::Maintenance, None),
-        };
-        let hold_place_for = Duration::try_from(HOLD_PLACE).unwrap();
         Request {
             native: None,
             uid: uid(subject),
-            spec: Spec { kind, parent, hold_place_for, ..records::spec() },
+            spec: self.spec(subject, false),
             runner: self.runner(actor),
-            ..records::request(&format!("m{subject}"), self.actors[actor].run)
+            ..records::request(&format!("m{subject}"), 0)
         }
     }
 
@@ -197,14 +326,26 @@ impl World {
         uid(self.roles[actor].subject(actor))
     }
 
-    /// The one step there and the one back, unless there is nothing to do.
-    pub fn steps(&self, actor: usize, step: Step) -> Vec<Step> {
-        let nothing = self.roles[self.roles[actor].subject(actor)] == Role::HoldAsIs;
-        if nothing { Vec::new() } else { vec![step] }
+    /// The hold that a record is, or acts under, by number.
+    pub fn root(&self, subject: usize) -> usize {
+        if let Role::Under(hold) = self.roles[subject] { hold } else { subject }
     }
 
+    pub fn process(&self, actor: usize) -> &Process {
+        &self.processes[self.actors[actor].process]
+    }
+
+    /// The process in which this one runs, or ran last. Its identity says which it is.
     pub fn runner(&self, actor: usize) -> Runner {
-        runner(actor, self.actors[actor].run)
+        let (process, run) = (self.actors[actor].process, self.process(actor).run);
+        let id = RunnerId(format!("{process}.{run}"));
+        let (user, host, process) = (String::new(), String::new(), String::new());
+        Runner { id, user, host, pid: 0, process, run: None, url: None, commit: None }
+    }
+
+    /// The random number of an attachment of this one, of which it has one in each run.
+    pub fn token(&self, actor: usize) -> Token {
+        Token(uuid::Uuid::from_u128(u128::from(self.process(actor).run) * 1000 + actor as u128 + 1))
     }
 
     pub fn record(&self, actor: usize) -> Option<&Maintenance> {
@@ -213,32 +354,54 @@ impl World {
 
     /// Whether the right to act that this one has, or had, is the one in force.
     pub fn in_force(&self, actor: usize) -> bool {
-        let generation = self.actors[actor].generation;
         let attachment = self.record(actor).and_then(|record| record.attachment.as_ref());
-        attachment.is_some_and(|attachment| attachment.is(generation))
+        attachment.is_some_and(|attachment| attachment.is(self.actors[actor].fence))
     }
 
-    /// Whether a process is in the middle of a call that may still change the machine.
+    /// Whether somebody is in the middle of a call that the BMC may still accept.
     pub fn is_calling(&self, actor: usize) -> bool {
-        matches!(self.actors[actor].at, At::Calling { until } if self.now < until)
+        matches!(self.actors[actor].at, At::Calling { until, .. } if self.now < until)
     }
 
-    /// What `LeaseKeeper::is_safe` says.
+    /// What `LeaseKeeper::is_safe_with` says.
     pub fn is_safe(&self, renewed: Timestamp) -> bool {
-        self.now.duration_since(renewed) < SAFE
+        self.now.duration_since(renewed) < self.about.safe()
     }
 
-    /// Applies a transition as every store does: to a copy, which replaces the lock when nothing was refused.
+    /// Whether anything runs in that process.
+    pub fn runs(&self, process: usize) -> bool {
+        self.actors.iter().any(|actor| actor.process == process && actor.is_alive())
+    }
+
+    /// Whether the process of that identity exists.
+    pub fn process_exists(&self, id: &RunnerId) -> bool {
+        (0..self.actors.len()).any(|n| self.runs(self.actors[n].process) && self.runner(n).id == *id)
+    }
+
+    /// Whether what a process has seen is lost: the store was set back behind it.
+    pub fn is_behind(&self, seen: Seen) -> bool {
+        let kept = self.backup.as_ref().map_or(u64::MAX, |(_, commit)| *commit);
+        seen.line < self.here.line && seen.commit > kept
+    }
+
+    /// Applies a change as every store does: to a copy, which replaces the lock when nothing was refused.
     pub fn transact<T>(
         &mut self,
         change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let mut after = ServerLock::clone(&self.lock);
         let said = change(&mut after, &self.leases, self.now)?;
-        self.went_back |= after.generation < self.lock.generation || after.last_ticket < self.lock.last_ticket;
+        self.wrong.went_back |= after.generation < self.lock.generation || after.last_ticket < self.lock.last_ticket;
         after.events.clear();
         after.finished.clear();
-        self.lock = Arc::new(after);
+        self.replace(after);
+        self.here.commit += 1;
+        Ok(said)
+    }
+
+    /// The lock is another one from now on.
+    pub fn replace(&mut self, lock: ServerLock) {
+        self.lock = Arc::new(lock);
         for actor in 0..self.actors.len() {
             let between = matches!(self.actors[actor].at, At::Intended { .. } | At::Calling { .. });
             if between && self.actors[actor].replaced.is_none() && !self.in_force(actor) {
@@ -246,13 +409,13 @@ impl World {
                 self.actors[actor].replaced = Some(lease.unwrap_or(self.now).max(self.now));
             }
         }
-        Ok(said)
     }
 
     /// What a store does for `Store::renew`.
-    pub fn renew(&mut self, actor: usize, begun: Timestamp, counted_from: Timestamp) {
-        self.leases.0.insert(self.runner(actor).id, counted_from + TTL);
-        self.actors[actor].renewed = begun;
+    pub fn renew(&mut self, process: usize, begun: Timestamp, counted_from: Timestamp) {
+        let run = self.processes[process].run;
+        self.leases.0.insert(RunnerId(format!("{process}.{run}")), counted_from + self.about.lease());
+        self.processes[process].renewed = begun;
     }
 
     /// What a store does for `Store::resign`.
@@ -261,92 +424,37 @@ impl World {
         self.leases.0.entry(id.clone()).and_modify(|until| *until = now.min(*until));
     }
 
-    /// The process is gone, with whatever it was in the middle of; its lease is not.
-    pub fn end_process(&mut self, actor: usize) {
-        self.actors[actor].at = At::Away;
-        self.actors[actor].replaced = None;
+    /// Nothing drives the record any more, and the store was not told.
+    pub fn vanish(&mut self, actor: usize) {
+        let actor = &mut self.actors[actor];
+        (actor.at, actor.replaced, actor.told) = (At::Away, None, Told::Nothing);
     }
 
-    /// Whether somebody's process of that identity exists.
-    pub fn process_exists(&self, id: &RunnerId) -> bool {
-        (0..self.actors.len()).any(|actor| self.actors[actor].is_alive() && self.runner(actor).id == *id)
+    /// Somebody is done. The process ends its lease when nothing runs in it any more.
+    pub fn leave(&mut self, actor: usize) {
+        self.vanish(actor);
+        if !self.runs(self.actors[actor].process) {
+            self.resign(&self.runner(actor).id);
+        }
     }
 
-    /// How far in the future a moment is, as far as any rule can tell.
-    fn ahead(&self, at: Timestamp) -> i64 {
-        at.duration_since(self.now).as_secs().clamp(0, TTL.as_secs())
+    /// Time passes. Of leases that are over only those count that a record shows.
+    pub fn tick(&mut self) {
+        self.now += TICK;
+        self.machine.forget(self.now);
+        let (now, lock) = (self.now, &self.lock);
+        let shown = |id: &RunnerId| {
+            lock.active.iter().any(|record| record.attachment.as_ref().is_some_and(|it| it.runner.id == *id))
+        };
+        self.leases.0.retain(|id, until| *until > now || shown(id));
     }
 
-    /// How far in the past a moment is, as far as any rule can tell.
-    fn behind(&self, at: Timestamp) -> i64 {
-        self.now.duration_since(at).as_secs().clamp(0, TTL.as_secs())
-    }
-}
-
-/// Two worlds are one when no rule can tell them apart: moments count by their distance from now, as far as a lease
-/// reaches, rights to act by whether they are in force, processes by whose they are and whether they exist. That makes
-/// the space finite without any limit on time, on crashes or on the number of processes.
-impl Hash for World {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for (n, actor) in self.actors.iter().enumerate() {
-            (actor.goal, std::mem::discriminant(&actor.at)).hash(state);
-            if !actor.is_alive() {
-                continue;
+    /// The heartbeat of every process that runs reaches the store.
+    pub fn heartbeat(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.runs(process) {
+                self.renew(process, self.now, self.now);
             }
-            match actor.at {
-                At::Planned(plan) => plan.hash(state),
-                At::Intended { bound: moment } | At::Calling { until: moment } | At::Waiting { until: moment } => {
-                    self.ahead(moment).hash(state);
-                }
-                At::Away | At::Driving | At::Called => {}
-            }
-            let lease = self.leases.0.get(&self.runner(n).id);
-            (self.in_force(n), self.behind(actor.renewed), lease.map(|until| self.ahead(*until))).hash(state);
-            actor.replaced.map(|until| self.ahead(until)).hash(state);
-        }
-        let slot = self.lock.slot.as_ref();
-        slot.map(|slot| (number(&slot.uid), slot.acting.as_ref().map(number))).hash(state);
-        let mut records: Vec<&Maintenance> = self.lock.active.iter().collect();
-        records.sort_by_key(|record| record.ticket_number);
-        for record in records {
-            self.hash_record(record, state);
-        }
-        (self.held, self.over, self.went_back).hash(state);
-    }
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
-    }
-}
-
-impl World {
-    /// In one number.
-    pub fn identity(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn hash_record(&self, record: &Maintenance, state: &mut impl Hasher) {
-        number(&record.uid).hash(state);
-        match &record.phase {
-            Phase::Preparing(Progress { current, .. }) => (1, current).hash(state),
-            Phase::Releasing { progress, .. } => (2, progress.current).hash(state),
-            phase => phase.name().hash(state),
-        }
-        if let Some(Attachment { runner, .. }) = &record.attachment {
-            let (actor, _) = runner.id.0.split_once('.').unwrap();
-            (actor, self.process_exists(&runner.id)).hash(state);
-            self.leases.0.get(&runner.id).map(|until| self.ahead(*until)).hash(state);
-        }
-        record.calls_until.map(|until| self.ahead(until)).hash(state);
-        // Since when it is absent counts only for the place of a waiter.
-        if record.phase == Phase::Pending {
-            let lease = record.attachment.as_ref().and_then(|attachment| self.leases.until(attachment));
-            let since = lease.or(record.detached_at).unwrap_or(record.requested_at);
-            self.behind(since).hash(state);
         }
     }
 }

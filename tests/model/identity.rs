@@ -1,0 +1,187 @@
+//! When two worlds are one: when no rule can tell them apart. Moments count by their distance from now, as far as any rule
+//! looks, rights to act by whether they are in force, processes by whose they are and whether they exist. That makes the
+//! space finite without any limit on time, on crashes or on the number of processes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::{SignedDuration, Timestamp};
+use terraform_provider_metal::maintenance::{
+    change::Change,
+    lock::ServerLock,
+    machine::{PowerState, PowerTarget, ResetType},
+    state::{Maintenance, Phase, Progress},
+    step::{Action, Reply},
+    update::Stage,
+};
+
+use crate::world::{At, HOLD_PLACE, World, number};
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for (n, actor) in self.actors.iter().enumerate() {
+            let process = self.process(n);
+            (actor.goal, actor.told, std::mem::discriminant(&actor.at), actor.ran == process.run).hash(state);
+            (actor.remembers.is_some(), self.runs(actor.process), actor.called).hash(state);
+            if self.runs(actor.process) {
+                let lease = self.leases.0.get(&self.runner(n).id);
+                (self.behind(process.renewed, self.about.lease()), lease.map(|until| self.ahead(*until))).hash(state);
+                self.is_behind(process.seen).hash(state);
+            }
+            if !actor.is_alive() {
+                continue;
+            }
+            match &actor.at {
+                At::Planned(change) => self.hash_change(change, state),
+                At::Intended { action, bound: moment } | At::Calling { action, until: moment } => {
+                    (action_name(action), self.ahead(*moment)).hash(state);
+                }
+                At::Waiting { until } => self.ahead(*until).hash(state),
+                At::Called(reply) => std::mem::discriminant(reply).hash(state),
+                At::Away | At::Driving => {}
+            }
+            (self.in_force(n), self.is_behind(actor.fenced_at)).hash(state);
+            actor.replaced.map(|until| self.ahead(until)).hash(state);
+        }
+        self.hash_lock(&self.lock, state);
+        let mut coming: Vec<_> =
+            self.machine.coming.iter().map(|effect| (effect.root, effect.on, self.ahead(effect.until))).collect();
+        coming.sort_unstable();
+        (self.machine.on, coming).hash(state);
+        (self.held, self.reached, self.over, self.abandoned, self.restored, self.wrong).hash(state);
+        // A store that goes back gives the same numbers again.
+        if self.loses() {
+            (self.here.line, self.lock.generation).hash(state);
+            for (n, actor) in self.actors.iter().enumerate() {
+                (self.process(n).run, actor.fence.generation, actor.remembers).hash(state);
+            }
+            if let Some((backup, commit)) = &self.backup {
+                (self.here.line == 0, self.here.commit == *commit, backup.generation).hash(state);
+                self.hash_lock(backup, state);
+            }
+        }
+    }
+}
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl World {
+    /// In one number.
+    pub fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn loses(&self) -> bool {
+        self.backup.is_some() || self.here.line > 0
+    }
+
+    /// How far in the future a moment is, as far as any rule can tell.
+    fn ahead(&self, at: Timestamp) -> i64 {
+        at.duration_since(self.now).as_secs().clamp(0, (self.about.lease() + self.about.power_change()).as_secs())
+    }
+
+    /// How far in the past a moment is, as far as a rule can tell that looks back for `most`.
+    fn behind(&self, at: Timestamp, most: SignedDuration) -> i64 {
+        self.now.duration_since(at).as_secs().clamp(0, most.as_secs())
+    }
+
+    fn hash_change(&self, change: &Change, state: &mut impl Hasher) {
+        std::mem::discriminant(change).hash(state);
+        match change {
+            Change::Admit(phase) => phase.name().hash(state),
+            Change::Progress(progress) => {
+                self.hash_progress(progress, state);
+                // Whether something under it has changed the server since that was decided.
+                let current = self.lock.active.iter().filter_map(|record| match &record.phase {
+                    Phase::Preparing(current) | Phase::Releasing { progress: current, .. } => Some(current),
+                    _ => None,
+                });
+                current.map(|current| current.disturbed == progress.disturbed).collect::<Vec<_>>().hash(state);
+            }
+            Change::Intend(action) => action_name(action).hash(state),
+            Change::Prior(prior) => (prior.power == PowerState::On).hash(state),
+            Change::Settled(effects) => effects.len().hash(state),
+            _ => {}
+        }
+    }
+
+    fn hash_progress(&self, progress: &Progress, state: &mut impl Hasher) {
+        (progress.current, progress.steps.len()).hash(state);
+        for attempt in &progress.attempts {
+            let reply = std::mem::discriminant::<Reply>(&attempt.reply);
+            (action_name(&attempt.action), self.behind(attempt.at, self.about.power_change()), reply).hash(state);
+        }
+    }
+
+    fn hash_lock(&self, lock: &ServerLock, state: &mut impl Hasher) {
+        let slot = lock.slot.as_ref();
+        slot.map(|slot| (number(&slot.uid), slot.acting.as_ref().map(number))).hash(state);
+        let mut records: Vec<&Maintenance> = lock.active.iter().collect();
+        records.sort_by_key(|record| record.ticket_number);
+        for record in records {
+            self.hash_record(record, state);
+        }
+        let effects = lock.extension.effects.iter();
+        let mut effects: Vec<_> = effects
+            .filter(|effect| effect.until > self.now)
+            .map(|effect| {
+                (number(&effect.root), number(&effect.by), action_name(&effect.action), self.ahead(effect.until))
+            })
+            .collect();
+        effects.hash(state);
+        let mut released: Vec<_> = lock.extension.restrictions.released.iter().map(|it| it.id.to_string()).collect();
+        released.sort();
+        released.hash(state);
+        lock.extension.inspections.iter().map(|it| number(&it.uid)).collect::<Vec<_>>().hash(state);
+    }
+
+    fn hash_record(&self, record: &Maintenance, state: &mut impl Hasher) {
+        number(&record.uid).hash(state);
+        record.phase.name().hash(state);
+        match &record.phase {
+            Phase::Preparing(progress) => self.hash_progress(progress, state),
+            Phase::Releasing { progress, stuck, .. } => {
+                self.hash_progress(progress, state);
+                stuck.is_some().hash(state);
+            }
+            _ => {}
+        }
+        record.prior.as_ref().map(|prior| prior.power == PowerState::On).hash(state);
+        if let Some(update) = &record.update {
+            let stage = match &update.stage {
+                Stage::Checking => 1,
+                Stage::Applying => 2,
+                Stage::Undoing { cause, stuck } => 3 + u8::from(cause.is_some()) + 2 * u8::from(stuck.is_some()),
+            };
+            (stage, update.touched, update.before.as_ref().map(|before| before.power == PowerState::On)).hash(state);
+        }
+        record.spec.server_power.map(|power| power == PowerTarget::On).hash(state);
+        if let Some(attachment) = &record.attachment {
+            let (process, _) = attachment.runner.id.0.split_once('.').unwrap();
+            (process, self.process_exists(&attachment.runner.id)).hash(state);
+            self.leases.0.get(&attachment.runner.id).map(|until| self.ahead(*until)).hash(state);
+            (0..self.actors.len()).filter(|n| attachment.is(self.actors[*n].fence)).collect::<Vec<_>>().hash(state);
+        }
+        record.calls_until.map(|until| self.ahead(until)).hash(state);
+        // Since when it is absent counts only for the place of a waiter.
+        if record.phase == Phase::Pending {
+            let lease = record.attachment.as_ref().and_then(|attachment| self.leases.until(attachment));
+            let since = lease.or(record.detached_at).unwrap_or(record.requested_at);
+            self.behind(since, HOLD_PLACE).hash(state);
+        }
+    }
+}
+
+fn action_name(action: &Action) -> &'static str {
+    match action {
+        Action::Reset(ResetType::On) => "on",
+        Action::Reset(_) => "off",
+        _ => "other",
+    }
+}
+
