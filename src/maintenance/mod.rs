@@ -9,6 +9,7 @@ mod apply;
 pub mod approval;
 pub mod change;
 pub mod decide;
+pub mod digest;
 pub mod effects;
 pub mod extension;
 pub mod hindrance;

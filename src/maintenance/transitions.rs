@@ -64,7 +64,7 @@ impl ServerLock {
                     asked: request.owner,
                 });
             }
-            if existing.digest != digest {
+            if existing.digest != digest && !existing.asks_for(&request.spec) {
                 return Err(Refusal::OtherSpec {
                     id: request.id,
                     existing: existing.spec.summary(),
