@@ -28,6 +28,7 @@ pub mod operate;
 pub mod ownership;
 pub mod power;
 pub mod prepare;
+pub mod quarantine;
 pub mod queue;
 pub mod rebind;
 pub mod report;

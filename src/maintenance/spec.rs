@@ -163,6 +163,7 @@ pub enum WaitFor {
 
 /// One request to hold or change a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Spec {
     /// What the record is kept for.
     pub kind: Kind,
