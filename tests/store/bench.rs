@@ -79,10 +79,13 @@ impl Clock for HandClock {
 
 type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
+/// Puts a text into the place that the first one names.
+type Replace = Box<dyn Fn(&str, &str) -> Done + Send + Sync>;
+
 /// What another version, or a fault of the disk, did to a store.
 pub struct Damage {
     /// Puts another text in the place of a record that is active for `k`; `UID` in it is the record's.
-    pub record: Box<dyn Fn(&str, &str) -> Done + Send + Sync>,
+    pub record: Replace,
     /// Puts another text in the place of the holder of `k`, and of what else is known of this lock.
     pub lock: Box<dyn Fn(&str) -> Done + Send + Sync>,
     /// Sets the number of the schema, as a migration does; [`THEIRS`] is one that this version does not know, and any other

@@ -174,7 +174,7 @@ async fn two_that_migrate_at_once_migrate_once() {
     .into_iter()
     .collect::<Result<_, _>>()
     .unwrap();
-    for done in futures_util::future::join_all(stores.iter().map(|store| store.migrate())).await {
+    for done in futures_util::future::join_all(stores.iter().map(Store::migrate)).await {
         done.unwrap();
     }
     assert_eq!(schema_of(&path).await, 4);
