@@ -18,11 +18,11 @@ use crate::{
         spec::Kind,
         state::{Ending, Maintenance, Phase},
     },
-    settings::{self, Environment, SettingsError},
+    settings::{self, Environment, Input, SettingsError},
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, approvals, restrictions, servers, stores, table};
+use super::{Cli, Command, Common, StoreCommand, approvals, restrictions, servers, stores, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,8 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     let touches =
         matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
-    let engine = engine(&cli.common, environment, touches).await?;
+    let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
+    let engine = engine(&cli.common, environment, touches, migrating).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
     if drives && result.is_ok() {
@@ -97,8 +98,13 @@ async fn tidy(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -
 }
 
 /// An engine. Commands that only look at the store need no server in the configuration.
-async fn engine(common: &Common, environment: &Environment, touches: bool) -> Result<Engine, CommandError> {
-    let mut input = common.input();
+async fn engine(
+    common: &Common,
+    environment: &Environment,
+    touches: bool,
+    migrating: bool,
+) -> Result<Engine, CommandError> {
+    let mut input = Input { migrating, ..common.input() };
     let mut environment = environment.clone();
     if !touches {
         input.redfish = None;

@@ -3,6 +3,7 @@
 mod approvals;
 mod cluster_approvals;
 mod commands;
+mod migrate;
 mod restrictions;
 mod servers;
 mod stores;
@@ -39,6 +40,7 @@ By hand it shows and ends holds, and gives an owner's approval:
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
+  terraform-provider-metal store migrate
   terraform-provider-metal --help
 ";
 
@@ -173,6 +175,13 @@ enum StoreCommand {
     Import {
         /// The file with the export
         file: std::path::PathBuf,
+    },
+    /// Bring the store to the newest schema of this provider version. Opening a store never does that: older versions could
+    /// no longer use it, also not to release their servers. Shows first which versions are alive on it
+    Migrate {
+        /// Migrate although processes of older versions are alive: they can no longer write to the store
+        #[arg(long)]
+        even_though_older_versions_are_alive: bool,
     },
     /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every process and mark every
     /// maintenance for inspection. Stop all runs first; the guide "After a restore" says what comes before and after

@@ -1,4 +1,4 @@
-//! `store check`, `store export` and `store import`.
+//! The commands about the store as a whole; `migrate` has a file of its own.
 
 use std::{fs, path::Path};
 
@@ -18,6 +18,9 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
             let contents = engine.store().contents().await?;
             movable(&contents, &engine.store().address())?;
             Ok(pretty(&json!(contents)))
+        }
+        StoreCommand::Migrate { even_though_older_versions_are_alive } => {
+            super::migrate::run(engine, even_though_older_versions_are_alive, json).await
         }
         StoreCommand::Import { file } => import(engine, &file, json).await,
         StoreCommand::Restored { reason, seen } => restored(engine, &said(&reason)?, seen, json).await,

@@ -23,6 +23,7 @@ mod restored;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -57,6 +58,7 @@ pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
 pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
+pub use versions::Migrated;
 
 use lease::LeaseKeeper;
 use snapshot::Snapshot;

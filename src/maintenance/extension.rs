@@ -9,7 +9,7 @@ use super::{effects::PendingEffect, inspection::Inspection, rebind::AliasMoves, 
 
 /// The further contents of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Extension {
     /// Calls that were made and whose effect was not observed.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     aliases::Alias,
-    ids::LockKey,
+    ids::{LockKey, Uid},
     lock::ServerLock,
     rebind::trail_end,
     spec::Kind,
@@ -71,7 +71,12 @@ pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) ->
 
 fn of_lock(lock: &ServerLock, wrong: &mut Vec<String>) {
     let key = &lock.key;
-    if let Some(slot) = &lock.slot {
+    wrong.extend(lock.unreadable.iter().map(|record| {
+        let name = record.id.as_ref().map_or_else(|| "a maintenance".to_owned(), ToString::to_string);
+        format!("{name} of {key} cannot be read: {}", record.why)
+    }));
+    let read = |uid: &Uid| lock.unreadable.iter().all(|record| record.uid != *uid);
+    if let Some(slot) = lock.slot.as_ref().filter(|slot| read(&slot.uid)) {
         match lock.get(&slot.uid) {
             None => wrong.push(format!("{key} is held by {}, which is not active", slot.uid)),
             Some(holder) => {
@@ -133,7 +138,6 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::ids::Uid;
     use crate::maintenance::lock::Slot;
 
     #[test]

@@ -16,6 +16,7 @@ use super::{
     location::{Elsewhere, Location},
     native::System,
     ownership::Ownership,
+    quarantine::Unreadable,
     restrictions::ReleasedName,
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
@@ -203,6 +204,14 @@ pub enum Refusal {
         /// What uses it.
         by: String,
     },
+    /// This version cannot read the record of this name.
+    #[error("{id} cannot be read: {why}")]
+    Unreadable {
+        /// The name.
+        id: MaintenanceId,
+        /// The cause.
+        why: String,
+    },
     /// A release named a generation that is not in force.
     #[error("generation {named} was named, but {current} is in force")]
     OtherGeneration {
@@ -282,6 +291,9 @@ pub struct ServerLock {
     /// What else is known.
     #[serde(default, skip_serializing_if = "Extension::is_empty")]
     pub extension: Extension,
+    /// Records that this version cannot read. No transition changes them.
+    #[serde(skip)]
+    pub unreadable: Vec<Unreadable>,
     /// Maintenances that a transition ended; the store moves them to its history.
     #[serde(skip)]
     pub finished: Vec<Maintenance>,
@@ -316,6 +328,7 @@ impl ServerLock {
             active: Vec::new(),
             ownership: Ownership::default(),
             extension: Extension::default(),
+            unreadable: Vec::new(),
             finished: Vec::new(),
             events: Vec::new(),
         }
@@ -324,7 +337,8 @@ impl ServerLock {
     /// Whether there is nothing to show about it: no record, no owner, and nothing forbidden.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty() && self.ownership.is_empty() && self.extension.restrictions.is_empty()
+        let records = self.active.is_empty() && self.unreadable.is_empty();
+        records && self.ownership.is_empty() && self.extension.restrictions.is_empty()
     }
 
     /// An active record.
@@ -385,6 +399,7 @@ impl ServerLock {
         let acting =
             record.spec.parent.is_none() || self.slot.as_ref().is_some_and(|slot| slot.acting.as_ref() == Some(uid));
         let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(uid, now).is_none();
+        let alone = alone && !self.unreadable_acts();
         ours && acting && self.has_slot(record) && alone
     }
 }

@@ -324,6 +324,7 @@ pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, agi
     }
     if lock.has_slot(record) {
         return match lock.other_actor(uid, leases, now) {
+            None if lock.unreadable_acts() => unreadable_hold(),
             None => Turn::Yours,
             Some(actor) => same_hold(lock, leases, actor, now),
         };
@@ -356,6 +357,11 @@ fn same_hold(lock: &ServerLock, leases: &Leases, actor: &Maintenance, now: Times
     Turn::Wait { reason: WaitReason::SameHold { actor: Box::new(describe(lock, actor, leases, now)) }, wake }
 }
 
+/// The holder, or what acts under its hold, cannot be read: nothing begins until a version that can read it ends it.
+fn unreadable_hold() -> Turn {
+    Turn::Wait { reason: WaitReason::Turn { ahead: AheadOf::default() }, wake: None }
+}
+
 fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now: Timestamp) -> Turn {
     if let Some(actor) = lock.other_actor(&record.uid, leases, now) {
         return same_hold(lock, leases, actor, now);
@@ -374,6 +380,8 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
                 .and_then(|a| leases.until(a))
                 .map(|until| until.max(now + SignedDuration::from_secs(1))),
         },
+        None if lock.slot.is_some() => unreadable_hold(),
+        _ if lock.unreadable_acts() => unreadable_hold(),
         _ => match own_policy(lock, record, now) {
             Some(missing) => Turn::Wait {
                 reason: WaitReason::NotYet { hindrances: vec![missing], ahead: AheadOf::default() },

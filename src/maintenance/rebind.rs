@@ -66,6 +66,9 @@ impl ServerLock {
         if let Some(record) = self.active.first() {
             return Err(Refusal::LockInUse { key: self.key.clone(), by: record.id.to_string() });
         }
+        if let Some(record) = self.unreadable.first() {
+            return Err(Refusal::LockInUse { key: self.key.clone(), by: record.why.clone() });
+        }
         match self.extension.effects.iter().map(|effect| effect.until).max() {
             Some(until) if until > now => {
                 let by = format!("a call whose effect may come until {until}");

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     hindrance::Hindrance,
-    ids::{Generation, LockKey, MaintenanceId, Runner},
+    ids::{Generation, LockKey, MaintenanceId, Runner, RunnerId},
     lock::{Leases, ServerLock},
+    quarantine::Unreadable,
     queue::{self, Queue, Turn, WaitReason, shown_time},
     restrictions::Block,
     spec::Kind,
@@ -103,9 +105,55 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     let holding = holding.into_iter().map(|record| (0, record));
     let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));
     let queue = Queue::default();
+    let unreadable = lock.unreadable.iter().filter_map(|record| unreadable(lock, record, now));
     let shown = holding.chain(waiting);
     let lines = shown.map(|(position, record)| line(&queue, lock, leases, record, position, aging, now));
-    lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).collect()
+    lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).chain(unreadable).collect()
+}
+
+/// The state of a record that this version cannot read.
+pub const UNREADABLE: &str = "Unreadable";
+
+/// The line of a record that this version cannot read: as much of it as can be read.
+fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<Line> {
+    let found: Value = serde_json::from_str(&record.raw).unwrap_or_default();
+    let time = |name: &str| found[name].as_str().and_then(|at| at.parse().ok());
+    let holds = lock.slot.as_ref().is_some_and(|slot| slot.uid == record.uid);
+    let id = record.id.clone().or_else(|| MaintenanceId::new("unreadable", "record").ok())?;
+    Some(Line {
+        server: record.server.clone().unwrap_or_else(|| lock.key.to_string()),
+        lock_key: lock.key.clone(),
+        id,
+        state: UNREADABLE,
+        position: usize::from(!holds),
+        waiting_for: Some(format!(
+            "a provider version that reads it: {}. This version leaves it unchanged; use the version that wrote it, and if \
+             no version reads it, restore the store from a backup",
+            record.why
+        )),
+        waiting_briefly: Some("a version that reads it".to_owned()),
+        stuck: None,
+        requested_at: time("requested_at").unwrap_or(now),
+        admitted_at: time("admitted_at"),
+        attended: false,
+        by: serde_json::from_value(found["requester"].clone()).unwrap_or_else(|_| Runner {
+            id: RunnerId(String::new()),
+            user: "unknown".to_owned(),
+            host: "unknown".to_owned(),
+            pid: 0,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        }),
+        owner: found["owner"].as_str().unwrap_or_default().to_owned(),
+        reason: None,
+        ticket: None,
+        priority: 0,
+        expires_at: None,
+        place_kept_until: None,
+        generation: found["generation"].as_u64().unwrap_or(0),
+    })
 }
 
 fn line(

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::{
     ids::Uid,
@@ -164,6 +163,7 @@ pub enum WaitFor {
 
 /// One request to hold or change a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Spec {
     /// What the record is kept for.
     pub kind: Kind,
@@ -240,26 +240,6 @@ impl Spec {
             allow_under: Vec::new(),
             triggers: BTreeMap::new(),
         }
-    }
-
-    /// A digest of everything that changes what happens to the server. A request that comes back with the same digest
-    /// is the same request. What only tells how long somebody waits is left out, so that a run with a longer time limit
-    /// finds its place again.
-    #[must_use]
-    pub fn digest(&self) -> String {
-        let mut essence = self.clone();
-        essence.hold_place_for = Duration::ZERO;
-        // The parent's incarnation is part of where a record lives, not of what is asked.
-        essence.parent = None;
-        // Whose Lease is looked at first says where it runs, not what happens to it.
-        essence.node = None;
-        let text = serde_json::to_vec(&essence).unwrap_or_default();
-        let digest = Sha256::digest(&text);
-        digest[..16].iter().fold(String::new(), |mut text, byte| {
-            use fmt::Write as _;
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
     }
 
     /// What it does to a running server, in words: after the server's name. Empty when it only takes it.

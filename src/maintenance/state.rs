@@ -198,7 +198,11 @@ impl Phase {
 }
 
 /// The durable row of a maintenance: the truth. A state file is only a view of it.
+///
+/// A field that this version does not know makes a record unreadable ([`super::quarantine`]): written back without the field,
+/// it would mean something else to the newer version that wrote it. So a new field is written only where it is not the default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Maintenance {
     /// This incarnation.
     pub uid: Uid,

@@ -55,6 +55,7 @@ impl ServerLock {
     ///
     /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be attached.
     pub fn enqueue(&mut self, request: Request, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
+        self.refuse_unreadable(&request.id)?;
         let digest = request.spec.digest();
         if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
             if existing.owner != request.owner {
@@ -64,7 +65,7 @@ impl ServerLock {
                     asked: request.owner,
                 });
             }
-            if existing.digest != digest {
+            if existing.digest != digest && !existing.asks_for(&request.spec) {
                 return Err(Refusal::OtherSpec {
                     id: request.id,
                     existing: existing.spec.summary(),

@@ -254,6 +254,11 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             ),
             AttributePath::root(),
         ),
+        Refusal::Unreadable { id, why } => (
+            format!("{id} cannot be read"),
+            format!("{why}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+            AttributePath::new("name"),
+        ),
         Refusal::Claimed { claim } => (
             format!("{server} is claimed already"),
             format!(

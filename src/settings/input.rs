@@ -22,6 +22,8 @@ use super::{Environment, SettingsError};
 pub struct Input {
     /// Where records live.
     pub coordination_url: Option<String>,
+    /// Whether that store is opened to be migrated, also with a schema that is too old for this version.
+    pub migrating: bool,
     /// Whose maintenances these are.
     pub owner: Option<String>,
     /// How this run is called.

@@ -63,7 +63,8 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
-    let (store, embedded) = store::open_store(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?;
+    let (store, embedded) =
+        store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?;
     if embedded && ci_job(env).is_some() {
         warnings.push(Warning {
             summary: "The lock covers this machine only",

@@ -28,10 +28,12 @@ const FORMS: &str =
     "sqlite:///path/to/file, postgres://user@host/database, etcd://host:2379/prefix or kubernetes://namespace";
 
 impl Place {
-    async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
+    async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
+        let file = SqliteOptions { migrating, ..SqliteOptions::default() };
+        let database = PostgresOptions { migrating, ..PostgresOptions::default() };
         Ok(match self {
-            Self::File(path) => Arc::new(SqliteStore::open(path, clock, SqliteOptions::default()).await?),
-            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
+            Self::File(path) => Arc::new(SqliteStore::open(path, clock, file).await?),
+            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &database).await?),
             Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
             Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
         })
@@ -62,18 +64,28 @@ pub async fn open_store(
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
+    open(url, env, clock, false).await
+}
+
+/// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this version.
+pub(super) async fn open(
+    url: Option<&str>,
+    env: &Environment,
+    clock: Arc<dyn Clock>,
+    migrating: bool,
+) -> Result<(Arc<dyn Store>, bool), SettingsError> {
     let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
     let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
     let address = place.address().map_err(problem)?;
     let embedded = place.embedded();
-    match Box::pin(place.open(Arc::clone(&clock))).await {
+    match Box::pin(place.open(Arc::clone(&clock), migrating)).await {
         Ok(store) => Ok((store, embedded)),
         Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");
             let of_store = Arc::clone(&clock);
             let opener = Box::new(move || {
                 let (place, clock) = (place.clone(), Arc::clone(&of_store));
-                Box::pin(async move { place.open(clock).await }) as _
+                Box::pin(async move { place.open(clock, migrating).await }) as _
             });
             Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
         }

@@ -42,11 +42,12 @@ impl Contents {
     pub fn in_use(&self) -> Vec<String> {
         let records = self.locks.iter().flat_map(|lock| &lock.active);
         let busy = records.filter(|record| record.phase != Phase::Pending || record.attachment.is_some());
-        busy.map(|record| match &record.attachment {
+        let unreadable = self.locks.iter().flat_map(|lock| &lock.unreadable).map(|record| record.why.clone());
+        let busy = busy.map(|record| match &record.attachment {
             Some(attachment) => format!("{} ({}, {})", record.id, record.phase.name(), attachment.runner),
             None => format!("{} ({})", record.id, record.phase.name()),
-        })
-        .collect()
+        });
+        busy.chain(unreadable).collect()
     }
 
     /// Whether nobody has ever used the store.

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{Contents, Found, LockView, Store, StoreError, Transition};
+use super::{Contents, Found, LockView, Store, StoreError, Transition, Usage};
 
 /// Opens a store.
 pub type Opener =
@@ -162,6 +162,14 @@ impl Store for LazyStore {
 
     async fn node(&self, lease: &NodeLease, verb: NodeVerb, us: &str) -> Result<NodeView, StoreError> {
         self.get().await?.node(lease, verb, us).await
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.get().await?.usage().await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.get().await?.migrate().await
     }
 
     async fn close(&self) {

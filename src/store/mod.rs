@@ -19,6 +19,7 @@ mod patience;
 mod postgres;
 mod sqlite;
 mod told;
+mod versions;
 mod views;
 mod watchers;
 
@@ -44,6 +45,7 @@ pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
+pub use versions::{AliveProcess, Usage, VERSION};
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +176,16 @@ pub trait Store: Send + Sync + Debug {
     async fn node(&self, lease: &NodeLease, _verb: NodeVerb, _us: &str) -> Result<NodeView, StoreError> {
         let cause = format!("it lies in no Kubernetes cluster, and the Lease of Node {} does", lease.node);
         Err(StoreError::Forbidden { address: self.address(), cause })
+    }
+
+    /// Reads the schema of the store, and which versions use it.
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        Ok(Usage::default())
+    }
+
+    /// Brings the store to the newest schema that this version reads and writes. Opening a store never does.
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Releases files and connections. Nothing is called afterwards.

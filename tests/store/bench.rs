@@ -25,7 +25,7 @@ use terraform_provider_metal::{
     },
     store::{
         Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, LockView, MemoryStore,
-        PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition,
+        PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition, Usage,
     },
 };
 use tokio::sync::watch;
@@ -79,6 +79,23 @@ impl Clock for HandClock {
 
 type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
+/// Puts a text into the place that the first one names.
+type Replace = Box<dyn Fn(&str, &str) -> Done + Send + Sync>;
+
+/// What another version, or a fault of the disk, did to a store.
+pub struct Damage {
+    /// Puts another text in the place of a record that is active for `k`; `UID` in it is the record's.
+    pub record: Replace,
+    /// Puts another text in the place of the holder of `k`, and of what else is known of this lock.
+    pub lock: Box<dyn Fn(&str) -> Done + Send + Sync>,
+    /// Sets the number of the schema, as a migration does; [`THEIRS`] is one that this version does not know, and any other
+    /// takes it back.
+    pub schema: Box<dyn Fn(i64) -> Done + Send + Sync>,
+}
+
+/// The schema of a version that is much newer.
+pub const THEIRS: i64 = 9999;
+
 type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How a store is brought back to an earlier moment, with its handles open.
@@ -95,6 +112,7 @@ pub struct Bench {
     /// Brings the new time to a store that has a clock of its own.
     set: Box<dyn Fn(Timestamp) -> Done + Send + Sync>,
     past: Option<Past>,
+    damage: Option<Damage>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -218,6 +236,10 @@ impl Store for Renewing {
         self.store.changes(key)
     }
 
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.store.usage().await
+    }
+
     async fn close(&self) {
         self.store.close().await;
     }
@@ -237,6 +259,11 @@ impl Bench {
     pub async fn pass(&self, time: Duration) {
         self.clock.pass(time);
         (self.set)(self.now()).await;
+    }
+
+    /// How `k` is damaged, where it can be.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
     }
 
     /// Makes a backup.
@@ -270,7 +297,7 @@ impl Bench {
             )
         };
         let past = Some(Past { save: Box::new(save), back: Box::new(back) });
-        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past, damage: None, _folder: None }
     }
 
     /// A prefix of its own on a real cluster, whose clock is moved by hand.
@@ -279,6 +306,7 @@ impl Bench {
         let prefix = Etcd::prefix();
         let (url, clock) = (cluster.url(&prefix), HandClock::new());
         let host = cluster.hosts();
+        let (hosts, below) = (host.clone(), prefix.clone());
         // What etcd does to the leases that run out: when each was renewed last is not in the store.
         let renewals = Renewals::default();
         let ends = renewals.clone();
@@ -301,7 +329,37 @@ impl Bench {
                 Arc::new(Renewing { store, clock: time, renewals }) as Arc<dyn Store>
             })
         };
-        Self { clock, open: Box::new(open), set: Box::new(set), past: None, _folder: None }
+        let (of_lock, lock_key) = (hosts.clone(), format!("{below}/lock/k"));
+        let (of_schema, meta) = (hosts.clone(), format!("{below}/meta"));
+        let record = move |uid: &str, body: &str| -> Done {
+            let (host, key, body) = (hosts.clone(), format!("{below}/active/k/{uid}"), body.replace("UID", uid));
+            Box::pin(async move {
+                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
+                client.put(key, body, None).await.unwrap();
+            })
+        };
+        let lock = move |body: &str| -> Done {
+            let (host, key, slot) = (of_lock.clone(), lock_key.clone(), serde_json::from_str(body).unwrap());
+            Box::pin(async move {
+                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
+                let found = client.get(key.clone(), None).await.unwrap();
+                let mut head: serde_json::Value = serde_json::from_slice(found.kvs()[0].value()).unwrap();
+                head["slot"] = slot;
+                client.put(key, head.to_string(), None).await.unwrap();
+            })
+        };
+        let schema = move |number: i64| -> Done {
+            let (host, key) = (of_schema.clone(), meta.clone());
+            Box::pin(async move {
+                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
+                let found = client.get(key.clone(), None).await.unwrap();
+                let mut meta: serde_json::Value = serde_json::from_slice(found.kvs()[0].value()).unwrap();
+                meta["schema"] = number.into();
+                client.put(key, meta.to_string(), None).await.unwrap();
+            })
+        };
+        let damage = Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) });
+        Self { clock, open: Box::new(open), set: Box::new(set), past: None, damage, _folder: None }
     }
 
     /// A namespace of its own in a real cluster, whose clock is moved by hand.
@@ -313,6 +371,45 @@ impl Bench {
         let open = move || -> Opening {
             let (url, time) = (url.clone(), time.clone());
             Box::pin(async move { Arc::new(kubernetes(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+        };
+        let (of_damage, of_lock, of_schema) = (namespace.clone(), namespace.clone(), namespace.clone());
+        let schema = move |number: i64| -> Done {
+            let namespace = of_schema.clone();
+            Box::pin(async move {
+                for map in cluster.config_maps(&namespace).await {
+                    let Some(meta) = map.data.as_ref().and_then(|data| data.get("meta")) else { continue };
+                    let mut meta: serde_json::Value = serde_json::from_str(meta).unwrap();
+                    meta["schema"] = number.into();
+                    cluster.set_data(&namespace, &map, "meta", &meta.to_string()).await;
+                }
+            })
+        };
+        let lock = move |body: &str| -> Done {
+            let (namespace, slot): (_, serde_json::Value) = (of_lock.clone(), serde_json::from_str(body).unwrap());
+            Box::pin(async move {
+                for map in cluster.config_maps(&namespace).await {
+                    let Some(head) = map.data.as_ref().and_then(|data| data.get("head")) else { continue };
+                    let mut head: serde_json::Value = serde_json::from_str(head).unwrap();
+                    if head["key"] == "k" {
+                        head["slot"] = slot.clone();
+                        cluster.set_data(&namespace, &map, "head", &head.to_string()).await;
+                    }
+                }
+            })
+        };
+        let record = move |uid: &str, body: &str| -> Done {
+            let (namespace, uid, body) = (of_damage.clone(), uid.to_owned(), body.replace("UID", uid));
+            Box::pin(async move {
+                for map in cluster.config_maps(&namespace).await {
+                    let Some(active) = map.data.as_ref().and_then(|data| data.get("active")) else { continue };
+                    let mut records: Vec<serde_json::Value> = serde_json::from_str(active).unwrap();
+                    if let Some(record) = records.iter_mut().find(|record| record["uid"] == uid.as_str()) {
+                        *record = serde_json::from_str(&body).unwrap();
+                        let text = serde_json::to_string(&records).unwrap();
+                        cluster.set_data(&namespace, &map, "active", &text).await;
+                    }
+                }
+            })
         };
         // What tools for backups do that write objects: they are deleted and made again.
         let copy = Arc::new(Mutex::new(Vec::new()));
@@ -329,7 +426,14 @@ impl Bench {
             Box::pin(async move { cluster.replace_config_maps(&namespace, copy).await })
         };
         let past = Some(Past { save: Box::new(save), back: Box::new(back) });
-        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: None }
+        Self {
+            clock,
+            open: Box::new(open),
+            set: Box::new(nothing),
+            past,
+            damage: Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) }),
+            _folder: None,
+        }
     }
 
     /// A database of its own on a real server, whose clock is moved by hand.
@@ -369,6 +473,21 @@ impl Bench {
             Box::pin(async {})
         };
         let past = Some(Past { save: Box::new(save), back: Box::new(back) });
+        let (of_damage, of_lock, of_schema) = (database.clone(), database.clone(), database.clone());
+        let schema = move |number: i64| -> Done {
+            server.sql(&of_schema, &schemas("metal.schema_versions", number));
+            Box::pin(async {})
+        };
+        let lock = move |body: &str| -> Done {
+            let more = format!("slot = '{body}', revision = revision + 1");
+            server.sql(&of_lock, &format!("UPDATE metal.locks SET {more} WHERE lock_key = 'k'"));
+            Box::pin(async {})
+        };
+        let record = move |uid: &str, body: &str| -> Done {
+            let body = body.replace("UID", uid);
+            server.sql(&of_damage, &format!("UPDATE metal.maintenances SET body = '{body}' WHERE uid = '{uid}'"));
+            Box::pin(async {})
+        };
         let set = move |now: Timestamp| -> Done {
             server.sql(&database, &format!("UPDATE hand SET at = '{now}'"));
             Box::pin(async {})
@@ -379,7 +498,14 @@ impl Bench {
             let url = url.clone();
             Box::pin(async move { Arc::new(postgres(&url, WrongClock::next()).await.unwrap()) as Arc<dyn Store> })
         };
-        Self { clock, open: Box::new(open), set: Box::new(set), past, _folder: None }
+        Self {
+            clock,
+            open: Box::new(open),
+            set: Box::new(set),
+            past,
+            damage: Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) }),
+            _folder: None,
+        }
     }
 
     pub async fn memory() -> Self {
@@ -389,7 +515,7 @@ impl Bench {
             let store = store.clone();
             Box::pin(async move { store })
         };
-        Self { clock, open: Box::new(open), set: Box::new(nothing), past: None, _folder: None }
+        Self { clock, open: Box::new(open), set: Box::new(nothing), past: None, damage: None, _folder: None }
     }
 
     pub async fn sqlite() -> Self {
@@ -420,8 +546,42 @@ impl Bench {
             );
             Box::pin(async move { sql_of(&file, &sql).await })
         };
+        let file = folder.path().join("coordination.sqlite");
+        let (of_lock, of_schema) = (file.clone(), file.clone());
+        let schema = move |number: i64| -> Done {
+            let file = of_schema.clone();
+            Box::pin(async move { sql_of(&file, &schemas("_sqlx_migrations", number)).await })
+        };
+        let lock = move |body: &str| -> Done {
+            let (file, revision) = (of_lock.clone(), "(SELECT max(revision) + 1 FROM locks)");
+            let sql = format!("UPDATE locks SET ownership = '{body}', revision = {revision} WHERE lock_key = 'k'");
+            Box::pin(async move { sql_of(&file, &sql).await })
+        };
+        let record = move |uid: &str, body: &str| -> Done {
+            let (file, body) = (file.clone(), body.replace("UID", uid));
+            let sql = format!("UPDATE maintenances SET body = '{body}' WHERE uid = '{uid}'");
+            Box::pin(async move { sql_of(&file, &sql).await })
+        };
         let past = Some(Past { save: Box::new(save), back: Box::new(back) });
-        Self { clock, open: Box::new(open), set: Box::new(nothing), past, _folder: Some(folder) }
+        Self {
+            clock,
+            open: Box::new(open),
+            set: Box::new(nothing),
+            past,
+            damage: Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) }),
+            _folder: Some(folder),
+        }
+    }
+}
+
+/// What a migration of a much newer version leaves, or takes it back.
+fn schemas(table: &str, number: i64) -> String {
+    if number == THEIRS {
+        format!(
+            "INSERT INTO {table} SELECT {THEIRS}, description, installed_on, success, checksum, 0 FROM {table} LIMIT 1"
+        )
+    } else {
+        format!("DELETE FROM {table} WHERE version = {THEIRS}")
     }
 }
 

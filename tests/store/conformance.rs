@@ -20,15 +20,16 @@ use terraform_provider_metal::{
         machine::ResetType,
         queue::{Turn, turn, waiting},
         rebind::{Rebind, audit_id},
+        report::lines,
         spec::{Kind, Policy, Spec},
         state::{Ending, Phase},
         step::Action,
     },
-    store::{Found, MemoryStore, Store, StoreError},
+    store::{Found, LockView, MemoryStore, Store, StoreError, Usage, VERSION},
 };
 
 use crate::{
-    bench::{Bench, apply, finish, hold, join, soon, try_admit},
+    bench::{Bench, THEIRS, apply, finish, hold, join, soon, try_admit},
     records::{AGING, HOLD_PLACE, TTL, id, key, request, runner, spec},
 };
 
@@ -70,6 +71,10 @@ macro_rules! conforms {
             the_end_of_a_task_undoes_nothing_of_the_others
             a_key_may_hold_any_text
             whatever_happens_it_means_the_same_as_in_memory
+            a_record_that_cannot_be_read_keeps_its_server_and_nothing_else
+            a_lock_of_a_later_form_is_refused_and_the_others_go_on
+            an_open_process_notices_a_migration_and_loses_nothing
+            the_versions_of_living_processes_are_told
             its_contents_may_be_moved_into_an_empty_store
             history_is_forgotten_after_its_time
             one_process_at_a_time_may_sweep
@@ -946,6 +951,117 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         lock.active.sort_by_key(|record| record.ticket_number);
     }
     assert_eq!(found, expected);
+}
+
+/// What `queue` shows of a lock.
+fn states(view: &LockView) -> Vec<(String, &'static str, usize)> {
+    let lines = lines(&view.lock, &view.leases, AGING, view.now);
+    lines.into_iter().map(|line| (line.id.to_string(), line.state, line.position)).collect()
+}
+
+pub async fn a_record_that_cannot_be_read_keeps_its_server_and_nothing_else(bench: &Bench) {
+    let one = bench.open().await;
+    let Some(damage) = bench.damage() else { return assert_eq!(one.address(), "memory://") };
+    let (uid, _) = hold(&*one, &key("k"), &request("a", 1)).await;
+    join(&*one, &key("k"), &request("waits", 2)).await.unwrap();
+    hold(&*one, &key("other"), &request("fine", 3)).await;
+    (damage.record)(
+        &uid.0,
+        "{\"from\": \"the future\", \"id\": \"ops/a\", \"uid\": \"UID\", \"spec\": {\"server\": \"node-1\"}}",
+    )
+    .await;
+    let two = bench.open().await;
+    let views = two.view_all().await.unwrap();
+    let shown: Vec<_> = views.iter().flat_map(states).collect();
+    let expected = [("ops/waits", "Pending", 1), ("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];
+    assert_eq!(shown, expected.map(|(id, state, position)| (id.to_owned(), state, position)));
+    // Its name is taken, its server is held, and a search for it says why.
+    assert!(join(&*two, &key("k"), &request("a", 4)).await.is_err());
+    assert!(matches!(two.find(&id("a")).await, Err(StoreError::Unreadable { .. })));
+    assert!(matches!(two.find_uid(&uid).await, Err(StoreError::Unreadable { .. })));
+    let (next, generation) = join(&*two, &key("k"), &request("next", 5)).await.unwrap();
+    assert!(!try_admit(&*two, &key("k"), &next, generation).await.unwrap());
+    // Others come and go beside it, and it stays as it was.
+    let again = bench.open().await;
+    apply(&*again, &key("k"), |lock, _, now| lock.withdraw(&next, generation, now)).await.unwrap();
+    for store in [&one, &two, &again, &bench.open().await] {
+        let Ok(view) = store.view(&key("k")).await else { continue };
+        assert_eq!(view.lock.active.len() + view.lock.unreadable.len(), 2);
+    }
+    let fresh = bench.open().await.view(&key("k")).await.unwrap();
+    assert!(fresh.lock.unreadable[0].raw.contains("the future"), "{}", fresh.lock.unreadable[0].raw);
+    let wrong = two.contents().await.unwrap().violations();
+    assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
+}
+
+pub async fn a_lock_of_a_later_form_is_refused_and_the_others_go_on(bench: &Bench) {
+    let one = bench.open().await;
+    let Some(damage) = bench.damage() else { return assert_eq!(one.address(), "memory://") };
+    let (uid, fence) = hold(&*one, &key("k"), &request("a", 1)).await;
+    let (fine, its_fence) = hold(&*one, &key("other"), &request("fine", 3)).await;
+    (damage.lock)(r#"{"format":9,"needs":"0.9.0","weather":"fine"}"#).await;
+    for store in [one.clone(), bench.open().await] {
+        for error in [
+            store.view(&key("k")).await.unwrap_err(),
+            join(&*store, &key("k"), &request("b", 2)).await.unwrap_err(),
+            finish(&*store, &key("k"), &uid, fence).await.unwrap_err(),
+        ] {
+            let said = error.to_string();
+            assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
+            assert!(said.contains("format 9") && said.contains("0.9.0 or later") && said.contains('k'), "{said}");
+        }
+        let shown: Vec<_> = store.view_all().await.unwrap().iter().flat_map(states).collect();
+        let expected = [("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];
+        assert_eq!(shown, expected.map(|(id, state, position)| (id.to_owned(), state, position)));
+        let wrong = store.contents().await.unwrap().violations();
+        assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
+    }
+    // All other servers go on.
+    finish(&*one, &key("other"), &fine, its_fence).await.unwrap();
+    hold(&*bench.open().await, &key("third"), &request("more", 4)).await;
+}
+
+pub async fn an_open_process_notices_a_migration_and_loses_nothing(bench: &Bench) {
+    let store = bench.open().await;
+    let Some(damage) = bench.damage() else { return assert_eq!(store.address(), "memory://") };
+    let (uid, fence) = hold(&*store, &key("k"), &request("a", 1)).await;
+    let before = store.view(&key("k")).await.unwrap().lock;
+    (damage.schema)(THEIRS).await;
+    for error in [
+        finish(&*store, &key("k"), &uid, fence).await.unwrap_err(),
+        apply(&*store, &key("new"), |lock, leases, now| lock.enqueue(request("b", 2), leases, now)).await.unwrap_err(),
+    ] {
+        let said = error.to_string();
+        assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
+        assert!(said.contains("migrated it to schema 9999") && said.contains("Nothing was written"), "{said}");
+    }
+    // Nothing is lost: as if the newer version had gone on.
+    (damage.schema)(1).await;
+    assert_eq!(bench.open().await.view(&key("k")).await.unwrap().lock, before);
+    finish(&*store, &key("k"), &uid, fence).await.unwrap();
+}
+
+pub async fn the_versions_of_living_processes_are_told(bench: &Bench) {
+    let store = bench.open().await;
+    if store.address() == "memory://" {
+        return;
+    }
+    assert_eq!(store.usage().await.unwrap().alive, []);
+    store.renew(&runner(1), TTL).await.unwrap();
+    store.renew(&runner(2), TTL).await.unwrap();
+    let usage = bench.open().await.usage().await.unwrap();
+    assert_eq!(usage.schema, usage.newest, "a new store has the newest schema");
+    assert_eq!((usage.alive.len(), usage.too_old().count()), (2, 0), "{usage:?}");
+    for process in &usage.alive {
+        assert_eq!((process.version.as_deref(), process.schema), (Some(VERSION), Some(usage.newest)), "{usage:?}");
+    }
+    store.resign(&runner(1).id).await.unwrap();
+    assert_eq!(store.usage().await.unwrap().alive.len(), 1);
+    bench.pass(TTL * 2).await;
+    assert_eq!(store.usage().await.unwrap().alive, []);
+    // Nothing to migrate, and nothing changes.
+    store.migrate().await.unwrap();
+    assert_eq!(store.usage().await.unwrap(), Usage { alive: Vec::new(), ..usage });
 }
 
 pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {

@@ -214,6 +214,36 @@ fn again(record: &Maintenance) -> Request {
     }
 }
 
+/// A version that makes another digest of the same specification finds the record, and voids no approval of it.
+fn a_digest_of_another_form_stays(lock: &ServerLock, now: Timestamp) {
+    let mut lock = lock.clone();
+    for record in &mut lock.active {
+        let other = format!("9:{}", record.digest);
+        for approval in &mut lock.ownership.approvals {
+            if let Scope::Maintenance { digest, .. } = &mut approval.scope
+                && *digest == record.digest
+            {
+                digest.clone_from(&other);
+            }
+        }
+        record.digest = other;
+    }
+    let approvals = lock.ownership.approvals.clone();
+    for record in lock.active.clone() {
+        let found = lock.enqueue(again(&record), &Leases::default(), now);
+        assert_eq!(found.unwrap().uid(), &record.uid, "the request is found again");
+        let fence = lock.attach(&record.uid, runner(9), Token::default(), &Leases::default(), now).unwrap();
+        // A run with another time limit asks for the same.
+        let patient = Spec { hold_place_for: Duration::from_hours(9), ..record.spec.clone() };
+        lock.revise(&record.uid, fence, &patient, now).unwrap();
+        assert_eq!(lock.get(&record.uid).unwrap().digest, record.digest, "an approval stays in force");
+        let other = Spec { reason: Some("something else".into()), ..record.spec.clone() };
+        lock.revise(&record.uid, fence, &other, now).unwrap();
+        assert_ne!(lock.get(&record.uid).unwrap().digest, record.digest, "another request needs another approval");
+    }
+    assert_eq!(lock.ownership.approvals, approvals);
+}
+
 #[tokio::test]
 async fn what_each_released_version_stored_is_read_and_means_the_same() {
     if let Ok(version) = std::env::var("GOLDEN") {
@@ -241,6 +271,8 @@ async fn what_each_released_version_stored_is_read_and_means_the_same() {
             assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
             // An approval is bound to it, and a state knows it.
             assert_eq!(record.digest, digests[&record.uid.0], "{}", record.id);
+            // Another configuration may have approved it in advance.
+            assert_eq!(record.spec.digest(), digests[&record.uid.0], "{}", record.id);
         }
         for mut lock in contents.locks {
             let now = at(0) + SignedDuration::from_hours(1);
@@ -249,6 +281,7 @@ async fn what_each_released_version_stored_is_read_and_means_the_same() {
                 assert_eq!(found.unwrap().uid(), &record.uid, "the request of an older version is found again");
                 assert_eq!(lock.get(&record.uid).unwrap().digest, record.digest, "an approval stays in force");
             }
+            a_digest_of_another_form_stays(&lock, now);
         }
     }
     assert!(versions > 0);

@@ -37,6 +37,8 @@ mod records;
 mod support;
 mod talk;
 #[cfg(unix)]
+mod versions;
+#[cfg(unix)]
 mod watching;
 
 conforms!(memory, crate::bench::Bench::memory());

@@ -278,6 +278,13 @@ impl Kubernetes {
         all.list(&ListParams::default()).await.unwrap().items
     }
 
+    /// Changes one key of a ConfigMap.
+    pub async fn set_data(&self, namespace: &str, map: &ConfigMap, key: &str, value: &str) {
+        let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);
+        let patch = json!({"data": {key: value}});
+        all.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
     /// Deletes all ConfigMaps of a namespace and makes these instead, as a tool for backups does.
     pub async fn replace_config_maps(&self, namespace: &str, maps: Vec<ConfigMap>) {
         let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);

@@ -89,11 +89,12 @@ impl Writes<'_> {
 }
 
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
-/// otherwise it reads, in this order: the lock, the approvals, and each new name.
+/// otherwise it reads, in this order: the lock, the approvals, each new name, and `meta`, which must still hold `meta`.
 pub(super) fn transaction(
     keys: &Keys,
     change: &Change<'_>,
     now: Timestamp,
+    meta: &[u8],
     faults: &Faults,
 ) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
     let (before, after) = (&change.before.lock, change.after);
@@ -157,6 +158,7 @@ pub(super) fn transaction(
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
     // A revision is given out again by a cluster that was restored; what it held, with the name of a commit, is not.
     conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));
+    conditions.push(Compare::value(keys.meta(), CompareOp::Equal, meta));
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
     let mut operations = writes.operations();
     if forget_marks {
@@ -164,5 +166,6 @@ pub(super) fn transaction(
     }
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
+    otherwise.push(TxnOp::get(keys.meta(), None));
     Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))
 }

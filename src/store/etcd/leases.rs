@@ -17,13 +17,14 @@ use etcd_client::{Compare, CompareOp, Error, KeyValue, PutOptions, Txn, TxnOp, T
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    SCHEMA,
     fault::Faults,
     link::Link,
     rows::{json, text},
 };
 use crate::{
     maintenance::ids::{Runner, RunnerId},
-    store::{StoreError, lease_end},
+    store::{AliveProcess, StoreError, lease_end, versions::Program},
 };
 
 /// A lease that the cluster still keeps is over this much later at the earliest, whatever its process counted.
@@ -32,6 +33,11 @@ const STILL_ALIVE: SignedDuration = SignedDuration::from_millis(500);
 /// The annotation (RFC 9557, section 3.1) with the length of a lease in milliseconds. Programs that do not know it read
 /// the timestamp before it.
 const LENGTH: &str = "[_ttl=";
+
+/// The annotations with the version of the process and the newest schema that it reads and writes. A version has dots,
+/// which an annotation must not have.
+const VERSION: &str = "[_version=";
+const NEWEST: &str = "[_schema=";
 
 /// The leases that this handle keeps alive, with their lengths.
 #[derive(Debug, Default)]
@@ -90,7 +96,18 @@ async fn keep(link: &Link, runner: &RunnerId, lease: i64) -> Result<bool, StoreE
 
 /// What is stored of a lease that begins now.
 fn value(until: Timestamp, ttl: Duration, faults: &Faults) -> Result<String, StoreError> {
-    text("alive", &format!("{until}{LENGTH}{}]", ttl.as_millis()), faults)
+    let Program { version, schema } = Program::own(SCHEMA);
+    let version: String = version.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    text("alive", &format!("{until}{VERSION}{version}]{NEWEST}{schema}]{LENGTH}{}]", ttl.as_millis()), faults)
+}
+
+/// Reads the process behind a lease that the cluster has.
+pub(super) fn process(runner: &RunnerId, pair: &KeyValue, faults: &Faults) -> Result<AliveProcess, StoreError> {
+    let text: String = json(pair, faults)?;
+    let noted = |name: &str| Some(text.split_once(name)?.1.split_once(']')?.0.to_owned());
+    let program = noted(VERSION).zip(noted(NEWEST).and_then(|schema| schema.parse().ok()));
+    let program = program.map(|(version, schema)| Program { version: version.replace('-', "."), schema });
+    Ok(AliveProcess::new(format!("process {}", runner.0), program))
 }
 
 /// Until when at most a lease lasts that the cluster has now.
@@ -153,7 +170,8 @@ mod tests {
     fn the_length_of_a_lease_does_not_keep_others_from_reading_its_end() {
         let faults = Faults::new("etcd://here", "");
         let text = value(Timestamp::UNIX_EPOCH, Duration::from_millis(2500), &faults).unwrap();
-        assert_eq!(text, r#""1970-01-01T00:00:00Z[_ttl=2500]""#);
+        let version = crate::store::VERSION.replace('.', "-");
+        assert_eq!(text, format!(r#""1970-01-01T00:00:00Z[_version={version}][_schema=1][_ttl=2500]""#));
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), Timestamp::UNIX_EPOCH);
     }
 }

@@ -14,7 +14,10 @@ mod url;
 mod watch;
 mod whole;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
@@ -35,10 +38,11 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
+    Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     lease_end,
     optimistic::{Change, Conditional, Loaded, look},
+    versions::Supported,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -53,7 +57,10 @@ use crate::{
 
 /// What the keys and values mean. Every change to that is a new number: a program refuses a store with one that it does
 /// not know, so that an older one never drops what a newer one wrote.
-const SCHEMA: u32 = 1;
+const SCHEMA: i64 = 1;
+
+/// What this version reads and writes.
+const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
 
 /// How often a record is looked for that moves while it is read.
 const LOOKS: usize = 5;
@@ -62,7 +69,7 @@ const LOOKS: usize = 5;
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     store_id: String,
-    schema: u32,
+    schema: i64,
 }
 
 /// A store in one etcd cluster.
@@ -75,6 +82,8 @@ pub struct EtcdStore {
     views: Views,
     watch: Arc<Watch>,
     lookout: Lookout,
+    /// What `meta` held when it was read last: each commit is made on the condition that it still does.
+    meta: Mutex<Vec<u8>>,
 }
 
 impl EtcdStore {
@@ -86,7 +95,7 @@ impl EtcdStore {
         let time =
             ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
         let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
-        let id = link.patience.repeat(|| known(&link)).await?;
+        let (id, meta) = link.patience.repeat(|| known(&link)).await?;
         link.patience.repeat(|| time.now()).await?;
         let lookout = Lookout::new();
         Ok(Self {
@@ -97,6 +106,7 @@ impl EtcdStore {
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             link,
             lookout,
+            meta: Mutex::new(meta),
         })
     }
 
@@ -156,6 +166,10 @@ impl EtcdStore {
         Ok(LockView::new(stored.lock, leases, now))
     }
 
+    fn meta(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One key that is there or not.
     async fn get(&self, key: String) -> Result<Option<KeyValue>, StoreError> {
         Ok(self.link.get(key, GetOptions::new()).await?.kvs().first().cloned())
@@ -175,8 +189,8 @@ impl EtcdStore {
     }
 }
 
-/// The id of the store; a new one gets its id here, whoever is first.
-async fn known(link: &Link) -> Result<String, StoreError> {
+/// The id of the store, and all that `meta` holds; a new store gets its id here from the first process.
+async fn known(link: &Link) -> Result<(String, Vec<u8>), StoreError> {
     let mut found = link.get(link.keys.meta(), GetOptions::new()).await?;
     if found.kvs().is_empty() {
         let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
@@ -188,7 +202,8 @@ async fn known(link: &Link) -> Result<String, StoreError> {
     }
     let first = found.kvs().first().ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
     let meta: Meta = json(first, &link.faults)?;
-    if meta.schema > SCHEMA { Err(link.faults.newer(meta.schema, SCHEMA)) } else { Ok(meta.store_id) }
+    SUPPORTED.check(meta.schema, false, &link.faults)?;
+    Ok((meta.store_id, first.value().to_vec()))
 }
 
 #[async_trait]
@@ -200,7 +215,8 @@ impl Conditional for EtcdStore {
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
         let faults = &self.link.faults;
         let now = self.time.now().await?;
-        let (transaction, names) = commit::transaction(&self.link.keys, change, now, faults)?;
+        let meta = self.meta().clone();
+        let (transaction, names) = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
         let reply = self.link.patience.once(self.link.txn(transaction)).await?;
         if reply.succeeded() {
             let revision = reply.header().map(etcd_client::ResponseHeader::revision);
@@ -216,6 +232,11 @@ impl Conditional for EtcdStore {
                 let place: Place = json(pair, faults)?;
                 return Err(StoreError::NameTaken { id, key: place.lock_key });
             }
+        }
+        if let Some(pair) = found.next(faults)?.kvs().first() {
+            // A newer version may have migrated the store since this process opened it.
+            SUPPORTED.check_open(json::<Meta>(pair, faults)?.schema, faults)?;
+            *self.meta() = pair.value().to_vec();
         }
         Ok(None)
     }
@@ -407,6 +428,10 @@ impl Store for EtcdStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.link.patience.repeat(|| whole::usage(self)).await
     }
 
     async fn close(&self) {

@@ -15,6 +15,7 @@ use crate::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, RunnerId, Uid},
         lock::{Leases, ServerLock},
+        quarantine::Unreadable,
         state::Maintenance,
     },
     store::{
@@ -135,25 +136,31 @@ pub(super) fn read(
     let alive = alive(found.next(faults)?.kvs(), now, faults)?;
     let revision = revision(&[head.kvs(), words.kvs()]);
     let commits = commits(head.kvs().first(), words.kvs().first(), faults)?;
-    let records = match known {
+    let (records, unreadable) = match known {
         Some(known) if known.revision > revision || !commits.go_on_from(&known.commits) => return Ok(None),
-        Some(known) if known.revision == revision => known.lock.active.clone(),
+        Some(known) if known.revision == revision => (known.lock.active.clone(), known.lock.unreadable.clone()),
         Some(known) => {
             let moved = found.next(faults)?;
             let uids: HashSet<Uid> =
                 found.next(faults)?.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
             let mut records: Vec<Maintenance> =
                 known.lock.active.iter().filter(|record| uids.contains(&record.uid)).cloned().collect();
-            for record in in_order(moved.kvs(), faults)? {
+            let again: HashSet<Uid> = moved.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
+            let (moved, mut unreadable) = in_order(moved.kvs());
+            let kept = known.lock.unreadable.iter();
+            unreadable.extend(kept.filter(|old| uids.contains(&old.uid) && !again.contains(&old.uid)).cloned());
+            records.retain(|record| unreadable.iter().all(|other| other.uid != record.uid));
+            for record in moved {
                 match records.iter_mut().find(|old| old.uid == record.uid) {
                     Some(old) => *old = record,
                     None => records.push(record),
                 }
             }
-            records
+            (records, unreadable)
         }
-        None => in_order(found.next(faults)?.kvs(), faults)?,
+        None => in_order(found.next(faults)?.kvs()),
     };
+    let records = (records, unreadable);
     assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults).map(Some)
 }
 
@@ -169,11 +176,17 @@ fn revision(pairs: &[&[KeyValue]]) -> i64 {
     pairs.iter().flat_map(|pairs| pairs.iter()).map(KeyValue::mod_revision).max().unwrap_or(0)
 }
 
+/// The active records of a lock.
+type Records = (Vec<Maintenance>, Vec<Unreadable>);
+
 /// In the order in which they came.
-fn in_order(pairs: &[KeyValue], faults: &Faults) -> Result<Vec<Maintenance>, StoreError> {
+fn in_order(pairs: &[KeyValue]) -> Records {
     let mut pairs: Vec<&KeyValue> = pairs.iter().collect();
     pairs.sort_by_key(|pair| pair.create_revision());
-    pairs.into_iter().map(|pair| json(pair, faults)).collect()
+    Unreadable::part(pairs.into_iter().map(|pair| {
+        let uid = Keys::last(pair.key()).unwrap_or_default();
+        Unreadable::or_record(&uid, &String::from_utf8_lossy(pair.value()))
+    }))
 }
 
 /// Which processes have a lease, and until when at most.
@@ -192,7 +205,7 @@ fn assemble(
     head: Option<&KeyValue>,
     words: Option<&KeyValue>,
     used: &[KeyValue],
-    active: Vec<Maintenance>,
+    (active, unreadable): Records,
     alive: &HashMap<RunnerId, Timestamp>,
     revision: i64,
     faults: &Faults,
@@ -217,7 +230,7 @@ fn assemble(
             given.map(|approval| Approval { used_by: runs.remove(&approval.uid), ..approval }).collect();
     }
     lock.ownership.claim = head.claim;
-    lock.active = active;
+    (lock.active, lock.unreadable) = (active, unreadable);
     let mut leases = Leases::default();
     let mut gone = Vec::new();
     for attachment in lock.active.iter().filter_map(|record| record.attachment.as_ref()) {
@@ -262,11 +275,19 @@ pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> 
     let mut reads = Vec::new();
     for head in heads.kvs() {
         let Some(key) = Keys::last(head.key()).map(LockKey) else { continue };
-        let active = in_order(records.get(&key).map_or(&[], Vec::as_slice), faults)?;
+        let active = in_order(records.get(&key).map_or(&[], Vec::as_slice));
         let words = words.get(&key.0).copied();
         let marks = marks.get(&key).map_or(&[][..], Vec::as_slice);
         let revision = revision(&[std::slice::from_ref(head), words.map_or(&[], std::slice::from_ref)]);
-        reads.push(assemble(&key, Some(head), words, marks, active, &alive, revision, faults)?);
+        let quarantined = |cause: &str, (records, unreadable): Records| {
+            let lock = ServerLock::quarantined(key.clone(), cause, &records, unreadable);
+            let stored = Stored { revision, lock: Arc::new(lock), commits: Arc::default(), raw: None };
+            Read { stored, leases: Leases::default(), gone: Vec::new() }
+        };
+        reads.push(match assemble(&key, Some(head), words, marks, active.clone(), &alive, revision, faults) {
+            Err(StoreError::Unreadable { cause, .. }) => quarantined(&cause, active),
+            read => read?,
+        });
     }
     reads.sort_by(|one, other| one.stored.lock.key.cmp(&other.stored.lock.key));
     Ok(reads)

@@ -8,16 +8,18 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     EtcdStore, Meta, SCHEMA,
     keys::Keys,
+    leases,
     rows::{self, Head, Place, Read, Reads, Words, json, text},
 };
 use crate::{
     maintenance::{
         approval::Approval,
-        ids::LockKey,
+        ids::{LockKey, RunnerId},
         lock::{AuditEvent, ServerLock},
+        quarantine::Unreadable,
         state::Maintenance,
     },
-    store::{Contents, StoreError, extended::StoredSlot},
+    store::{Contents, StoreError, Usage, extended::StoredSlot},
 };
 
 /// How many keys are read, written or deleted at once.
@@ -54,7 +56,10 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     let locks: Vec<ServerLock> = found.into_iter().map(|read| (*read.stored.lock).clone()).collect();
     let mut past = pages(store, &keys.all("past"), revision).await?;
     past.sort_by_key(KeyValue::create_revision);
-    let history: Vec<Maintenance> = past.iter().map(|pair| json(pair, faults)).collect::<Result<_, _>>()?;
+    let (history, unread) = Unreadable::part(past.iter().map(|pair| {
+        let uid = Keys::last(pair.key()).unwrap_or_default();
+        Unreadable::or_record(&uid, &String::from_utf8_lossy(pair.value()))
+    }));
     let bound = pages(store, &keys.all("bound"), revision).await?;
     let bindings = bound.iter().filter_map(|pair| Some((Keys::last(pair.key())?, pair)));
     let bindings = bindings.map(|(name, pair)| Ok((name, json::<LockKey>(pair, faults)?)));
@@ -68,7 +73,8 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     }
     let names = pages(store, &keys.all("name"), revision).await?;
     let uids = pages(store, &keys.all("uid"), revision).await?;
-    let oddities = oddities(store, &locks, &history, &names, &uids)?;
+    let mut oddities = oddities(store, &locks, &history, &names, &uids)?;
+    oddities.extend(unread.into_iter().map(|record| record.why));
     Ok(Contents { store_id: store.id.clone(), locks, history, bindings, audit, oddities })
 }
 
@@ -190,6 +196,18 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
 fn place(record: &Maintenance, key: &str, store: &EtcdStore) -> Result<String, StoreError> {
     let place = Place { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key.to_owned() };
     text(&record.uid.0, &place, &store.link.faults)
+}
+
+/// Reads the schema, and the processes that are alive.
+pub(super) async fn usage(store: &EtcdStore) -> Result<Usage, StoreError> {
+    let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
+    let found = link.get(keys.all("alive"), GetOptions::new().with_prefix()).await?;
+    let leases = found.kvs().iter().filter_map(|pair| Some((RunnerId(Keys::last(pair.key())?), pair)));
+    let alive = leases.map(|(runner, pair)| leases::process(&runner, pair, faults)).collect::<Result<_, _>>()?;
+    let meta = link.get(keys.meta(), GetOptions::new()).await?;
+    let meta = meta.kvs().first().map(|pair| json::<Meta>(pair, faults)).transpose()?;
+    let schema = meta.map_or(SCHEMA, |meta| meta.schema);
+    Ok(Usage { schema, newest: SCHEMA, alive })
 }
 
 /// A process that has been gone for less is remembered: a place in the queue may be kept for it.

@@ -21,12 +21,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::{
+    SCHEMA,
     fault::Faults,
-    objects::{self, KIND, OVER, RUNNER, UNTIL},
+    objects::{self, KIND, OVER, PROGRAM, RUNNER, UNTIL},
 };
 use crate::{
     maintenance::ids::{Runner, RunnerId},
-    store::{StoreError, lease_end},
+    store::{AliveProcess, StoreError, lease_end, versions::Program},
 };
 
 /// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own certificates and tokens.
@@ -73,6 +74,8 @@ pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
     // Whole seconds is what a Lease has; more than asked is safe, the process itself stops earlier.
     let seconds = ttl.as_millis().div_ceil(1000).max(1);
     let mut lease = lease(&runner.id, lease_end(now, ttl));
+    let program = serde_json::to_string(&Program::own(SCHEMA)).unwrap_or_default();
+    lease["metadata"]["annotations"][PROGRAM] = json!(program);
     lease["spec"] = json!({
         "holderIdentity": runner.to_string(),
         "leaseDurationSeconds": i32::try_from(seconds).unwrap_or(i32::MAX),
@@ -81,7 +84,14 @@ pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
     lease
 }
 
-/// The same of one that ended.
+/// Reads the process behind a Lease.
+pub(super) fn process(lease: &Lease) -> AliveProcess {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let program = lease.metadata.annotations.as_ref().and_then(|notes| notes.get(PROGRAM));
+    AliveProcess::new(holder, program.and_then(|text| serde_json::from_str(text).ok()))
+}
+
+/// Builds the Lease of an ended process.
 pub(super) fn ended(said: &Said, at: Timestamp) -> Value {
     let mut lease = lease(&said.runner, at.min(said.until));
     lease["metadata"]["annotations"][OVER] = json!("true");

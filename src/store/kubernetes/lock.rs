@@ -35,6 +35,7 @@ use crate::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, Uid},
         lock::ServerLock,
+        quarantine::Unreadable,
         state::Maintenance,
     },
     store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
@@ -95,9 +96,17 @@ pub(super) fn data<T: DeserializeOwned + Default>(
     serde_json::from_str(text).map_err(|error| misread(map, key, faults, error))
 }
 
-fn misread(map: &ConfigMap, key: &str, faults: &Faults, error: impl std::fmt::Display) -> StoreError {
+fn misread(map: &ConfigMap, part: &str, faults: &Faults, error: impl std::fmt::Display) -> StoreError {
     let name = map.metadata.name.as_deref().unwrap_or_default();
-    faults.record(format!("{key:?} of the ConfigMap {name}"), error)
+    faults.record(format!("{part:?} of the ConfigMap {name} ({})", key(map)), error)
+}
+
+/// The key of a lock, also of one that cannot be read; the name of its object where no key can be read.
+fn key(map: &ConfigMap) -> LockKey {
+    let head = map.data.as_ref().and_then(|data| data.get("head"));
+    let head: Value = head.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    LockKey(head["key"].as_str().unwrap_or(name).to_owned())
 }
 
 pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
@@ -136,7 +145,7 @@ impl Row {
         lock.generation = head.generation;
         lock.last_ticket = head.last_ticket;
         StoredSlot::into_lock(head.slot, &mut lock);
-        lock.active = active(map, faults)?;
+        (lock.active, lock.unreadable) = active(map, faults)?;
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {
             let run = |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
@@ -165,6 +174,16 @@ impl Row {
         })
     }
 
+    /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
+    pub(super) fn shown(map: &ConfigMap, faults: &Faults) -> Result<Arc<ServerLock>, StoreError> {
+        let cause = match Self::of(map, faults) {
+            Err(StoreError::Unreadable { cause, .. }) => cause,
+            row => return Ok(row?.lock),
+        };
+        let (records, unreadable) = active(map, faults).unwrap_or_default();
+        Ok(Arc::new(ServerLock::quarantined(key(map), &cause, &records, unreadable)))
+    }
+
     pub(super) fn stored(&self) -> Stored {
         let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
         Stored { revision: self.revision, lock, commits, raw: None }
@@ -186,14 +205,43 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
     hasher.finish()
 }
 
-fn active(map: &ConfigMap, faults: &Faults) -> Result<Vec<Maintenance>, StoreError> {
+/// The active records of a lock.
+type Records = (Vec<Maintenance>, Vec<Unreadable>);
+
+fn active(map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
     let Some(ByteString(packed)) = map.binary_data.as_ref().and_then(|data| data.get(PACKED)) else {
-        return data(map, "active", faults);
+        return records(
+            map.data.as_ref().and_then(|data| data.get("active")).map_or("[]", String::as_str),
+            map,
+            faults,
+        );
     };
     let mut plain = Vec::new();
     let unpacked = GzDecoder::new(packed.as_slice()).take(LARGEST).read_to_end(&mut plain);
     unpacked.map_err(|error| misread(map, PACKED, faults, error))?;
-    serde_json::from_slice(&plain).map_err(|error| misread(map, PACKED, faults, error))
+    let plain = String::from_utf8(plain).map_err(|error| misread(map, PACKED, faults, error))?;
+    records(&plain, map, faults)
+}
+
+/// Reads a list of records. Those that cannot be read stay as they are.
+fn records(plain: &str, map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
+    if let Ok(records) = serde_json::from_str(plain) {
+        return Ok((records, Vec::new()));
+    }
+    let each: Vec<Value> = serde_json::from_str(plain).map_err(|error| misread(map, "active", faults, error))?;
+    let uid = |value: &Value| value["uid"].as_str().unwrap_or_default().to_owned();
+    Ok(Unreadable::part(each.iter().map(|value| Unreadable::or_record(&uid(value), &value.to_string()))))
+}
+
+/// Writes such a list.
+fn listed(records: &[Maintenance], unreadable: &[Unreadable], faults: &Faults) -> Result<String, StoreError> {
+    let mut plain = text("active", records, faults)?;
+    for record in unreadable {
+        plain.pop();
+        let comma = if plain.len() > 1 { "," } else { "" };
+        plain.push_str(&format!("{comma}{}]", record.raw));
+    }
+    Ok(plain)
 }
 
 /// What is written of a lock; what is not given stays as it is.
@@ -224,7 +272,7 @@ impl Next<'_> {
             kept.insert("approvals".into(), json(text(&name, words, faults)?));
         }
         if let Some(records) = self.active {
-            let plain = text(&name, records, faults)?;
+            let plain = listed(records, &row.lock.unreadable, faults)?;
             let large = plain.len() > READABLE;
             packed.insert(PACKED.into(), if large { pack(&plain, &name, faults)? } else { Value::Null });
             kept.insert("active".into(), if large { Value::Null } else { json(plain) });

@@ -42,10 +42,11 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, forgotten_before,
+    Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     optimistic::{Change, Conditional, Loaded, look},
     told::ToldTime,
+    versions::Supported,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -56,13 +57,17 @@ use crate::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::{AuditEvent, Leases, ServerLock},
         node::{NodeLease, NodeVerb, NodeView},
+        quarantine::Unreadable,
         state::Maintenance,
     },
 };
 
 /// What the objects mean. Every change to that is a new number: a program refuses a store with one that it does not know,
 /// so that an older one never drops what a newer one wrote.
-const SCHEMA: u32 = 1;
+const SCHEMA: i64 = 1;
+
+/// What this version reads and writes.
+const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
 
 /// Leases are read one by one up to so many.
 const ONE_BY_ONE: usize = 6;
@@ -71,7 +76,7 @@ const ONE_BY_ONE: usize = 6;
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     store_id: String,
-    schema: u32,
+    schema: i64,
 }
 
 /// A store in one namespace of a Kubernetes cluster.
@@ -212,6 +217,10 @@ impl KubernetesStore {
             if let Some(record) = row.lock.active.iter().find(|record| wanted(record)) {
                 return Ok(Some(Found::Active(Box::new(record.clone()))));
             }
+            let its = |record: &&Unreadable| record.uid == place.uid || record.uid.0.is_empty();
+            if let Some(record) = row.lock.unreadable.iter().find(its) {
+                return Err(self.link.faults.unreadable(&record.why));
+            }
         }
         let history = self.history(label).await?;
         let mut ended = history.into_iter().rev().flat_map(|entry| entry.finished.into_iter().rev());
@@ -234,7 +243,8 @@ async fn known(link: &Link) -> Result<String, StoreError> {
     let map = found.ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
     let meta: Option<Meta> = data(&map, "meta", &link.faults)?;
     let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it has no id"))?;
-    if meta.schema > SCHEMA { Err(link.faults.newer(meta.schema, SCHEMA)) } else { Ok(meta.store_id) }
+    SUPPORTED.check(meta.schema, false, &link.faults)?;
+    Ok(meta.store_id)
 }
 
 #[async_trait]
@@ -251,7 +261,14 @@ impl Conditional for KubernetesStore {
             // Somebody else wrote meanwhile, and a reader of this process has seen it.
             _ => return Ok(None),
         };
-        self.link.patience.once(commit::commit(&self.link, &self.names, &row, change)).await
+        let commit = async {
+            // A newer version may have migrated the store since this process opened it. This look is not part of the commit,
+            // so a migration of this kind of store sets the schema first and then writes each lock: a commit that was
+            // prepared before then fails on its condition.
+            SUPPORTED.check_open(whole::schema(&self.link).await?, &self.link.faults)?;
+            commit::commit(&self.link, &self.names, &row, change).await
+        };
+        self.link.patience.once(commit).await
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
@@ -298,8 +315,8 @@ impl Store for KubernetesStore {
             .repeat(|| async {
                 let now = self.now().await?;
                 let maps = self.link.list(&busy).await?;
-                let rows = maps.iter().map(|map| Row::of(map, &self.link.faults));
-                let mut locks = rows.map(|row| Ok(row?.lock)).collect::<Result<Vec<_>, StoreError>>()?;
+                let shown = maps.iter().map(|map| Row::shown(map, &self.link.faults));
+                let mut locks = shown.collect::<Result<Vec<_>, StoreError>>()?;
                 locks.sort_by(|one, other| one.key.cmp(&other.key));
                 let leases = self.leases(locks.iter().map(|lock| &**lock), now).await?;
                 let views = locks.into_iter().map(|lock| {
@@ -417,6 +434,10 @@ impl Store for KubernetesStore {
 
     async fn node(&self, lease: &NodeLease, verb: NodeVerb, us: &str) -> Result<NodeView, StoreError> {
         self.link.patience.repeat(|| nodes::node(&self.link, lease, verb, us)).await
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.link.patience.repeat(|| whole::usage(self)).await
     }
 
     async fn close(&self) {

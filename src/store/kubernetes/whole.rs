@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     KubernetesStore, Meta, SCHEMA,
+    alive::{self, Look, Said},
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
     link::{Link, Written},
@@ -20,7 +21,7 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         lock::ServerLock,
     },
-    store::{Contents, StoreError, optimistic::Commits},
+    store::{Contents, StoreError, Usage, optimistic::Commits},
 };
 
 /// How much one journal of moved history holds, in bytes of JSON.
@@ -47,9 +48,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     for map in &maps {
         match kind(map) {
             "lock" => {
-                let row = Row::of(map, &link.faults)?;
-                if !only_fenced(map, &row) {
-                    locks.push((*row.lock).clone());
+                let lock = Row::shown(map, &link.faults)?;
+                if !lock.unreadable.is_empty() || !only_fenced(map, &Row::of(map, &link.faults)?) {
+                    locks.push((*lock).clone());
                 }
             }
             "bound" => bindings.push(bound(map, link)?),
@@ -59,7 +60,11 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             }
             _ => {}
         }
-        entries.extend(journal::entries(map, &link.faults)?);
+        match journal::entries(map, &link.faults) {
+            // A lock that cannot be read is told of already.
+            Err(StoreError::Unreadable { .. }) if kind(map) == "lock" => {}
+            found => entries.extend(found?),
+        }
     }
     let entries = journal::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
@@ -82,6 +87,31 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
         oddities,
     })
+}
+
+/// Reads the schema that the store has now.
+pub(super) async fn schema(link: &Link) -> Result<i64, StoreError> {
+    let meta: Option<Meta> = match link.get(objects::STORE).await? {
+        Some(map) => data(&map, "meta", &link.faults)?,
+        None => None,
+    };
+    Ok(meta.map_or(SCHEMA, |meta| meta.schema))
+}
+
+/// Reads the schema, and the processes that are alive.
+pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> {
+    let (link, now) = (&store.link, store.now().await?);
+    let asked = link.clock.monotonic();
+    let found = link.all_leases(&objects::all("runner")).await?;
+    let look = Look { asked, answered: link.clock.monotonic(), now };
+    let mut alive = Vec::new();
+    for lease in &found {
+        let said = Said::of(lease, &link.faults)?;
+        if store.alive.until(&said, look, store.time.is_given()) > now {
+            alive.push(alive::process(lease));
+        }
+    }
+    Ok(Usage { schema: schema(link).await?, newest: SCHEMA, alive })
 }
 
 /// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it fails.

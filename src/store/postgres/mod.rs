@@ -3,6 +3,7 @@
 //! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a lock of the database.
 //! The store's clock is the server's.
 
+mod commit;
 mod connections;
 mod fault;
 mod link;
@@ -23,9 +24,10 @@ pub use self::url::PostgresOptions;
 
 use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
 use super::{
-    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition,
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
     group::transact,
     optimistic::{Change, Conditional, Loaded, look},
+    versions::{Program, Stamped},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -66,7 +68,7 @@ impl PostgresStore {
             .repeat(|| async {
                 let taken = link.connections.take().await;
                 let mut taken = taken.map_err(|error| link.faults.sqlx(&error))?;
-                schema::open(&mut taken.connection, &link.faults).await
+                schema::open(&mut taken.connection, options.migrating, &link.faults).await
             })
             .await?;
         let lookout = Lookout::new();
@@ -146,7 +148,7 @@ impl Conditional for PostgresStore {
             .patience
             .once(async {
                 let mut session = self.link.session().await?;
-                let committed = rows::commit(&mut session, change, &channel, &self.link).await?;
+                let committed = commit::commit(&mut session, change, &channel, &self.link).await?;
                 session.end().await?;
                 Ok(committed)
             })
@@ -245,7 +247,8 @@ impl Store for PostgresStore {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
+        let stamped = Stamped { runner, program: Program::own(schema::SUPPORTED.newest) };
+        let text = serde_json::to_string(&stamped).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         self.write(
             "INSERT INTO metal.leases (runner_id, until, runner) \
@@ -362,6 +365,19 @@ impl Store for PostgresStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.link.patience.once(whole::usage(self)).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let migrate = async {
+            let mut session = self.link.session().await?;
+            schema::migrate(&mut session, &self.link.faults).await?;
+            session.end().await
+        };
+        self.link.patience.once(migrate).await
     }
 
     async fn close(&self) {

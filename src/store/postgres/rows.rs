@@ -6,22 +6,19 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sqlx::PgConnection;
 
-use super::{
-    fault::{Faults, is_taken_name},
-    link::Link,
-};
+use super::{commit::Approvals, fault::Faults, link::Link};
 use crate::{
     maintenance::{
         approval::{Approval, Claim},
         ids::{LockKey, RunnerId, Uid},
         lock::{Leases, ServerLock},
-        ownership::Ownership,
+        quarantine::Unreadable,
         state::Maintenance,
     },
     store::{
-        LockView, StoreError, capacity,
+        LockView, StoreError,
         extended::StoredSlot,
-        optimistic::{Change, Commits, Loaded},
+        optimistic::{Commits, Loaded},
         views::Stored,
     },
 };
@@ -57,7 +54,7 @@ fn unsigned(value: i64, faults: &Faults) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
 }
 
-fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is more than PostgreSQL can count")))
 }
 
@@ -97,7 +94,8 @@ impl LockRow {
         lock.generation = unsigned(self.generation, faults)?;
         lock.last_ticket = unsigned(self.last_ticket, faults)?;
         let key = lock.key.0.clone();
-        StoredSlot::into_lock(self.slot.as_ref().map(|slot| json(&key, slot, faults)).transpose()?, &mut lock);
+        let what = format!("of the lock {key}");
+        StoredSlot::into_lock(self.slot.as_ref().map(|slot| json(&what, slot, faults)).transpose()?, &mut lock);
         lock.ownership.claim = self.claim.as_ref().map(|claim| json(&key, claim, faults)).transpose()?;
         let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.clone());
         let given = self.approvals.iter().zip(&self.approval_owners).zip(std::mem::take(&mut self.approval_uses));
@@ -112,6 +110,11 @@ impl LockRow {
         }
         lock.active = active;
         Ok(lock)
+    }
+
+    fn records(&self) -> (Vec<Maintenance>, Vec<Unreadable>) {
+        let stored = self.uids.iter().zip(&self.bodies);
+        Unreadable::part(stored.map(|(uid, body)| Unreadable::or_record(&unescaped(uid), body)))
     }
 
     fn leases(&self, faults: &Faults) -> Result<Leases, StoreError> {
@@ -192,10 +195,9 @@ pub(super) async fn now(db: &mut PgConnection, link: &Link) -> Result<Timestamp,
 }
 
 fn whole(mut row: LockRow, faults: &Faults) -> Result<Loaded, StoreError> {
-    let records = row.uids.iter().zip(&row.bodies).map(|(uid, body)| json(uid, body, faults));
-    let records = records.collect::<Result<_, _>>()?;
-    let lock = Arc::new(row.lock(records, faults)?);
-    loaded(&row, lock, faults)
+    let (records, unreadable) = row.records();
+    let lock = ServerLock { unreadable, ..row.lock(records, faults)? };
+    loaded(&row, Arc::new(lock), faults)
 }
 
 fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loaded, StoreError> {
@@ -218,22 +220,29 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
     }
     let mut active = known.lock.active.clone();
     let place: HashMap<Uid, usize> = active.iter().enumerate().map(|(at, record)| (record.uid.clone(), at)).collect();
-    let mut left = Vec::new();
+    let (mut left, mut unreadable) = (Vec::new(), known.lock.unreadable.clone());
     for ((uid, fate), body) in row.uids.iter().zip(&row.fates).zip(&row.bodies) {
         let uid = Uid(unescaped(uid));
+        unreadable.retain(|record| record.uid != uid);
         match (fate.as_str(), place.get(&uid)) {
-            ("active", Some(at)) => active[*at] = json(&uid.0, body, faults)?,
-            ("active", None) => active.push(json(&uid.0, body, faults)?),
+            ("active", at) => match (Unreadable::or_record(&uid.0, body), at) {
+                (Ok(record), Some(at)) => active[*at] = record,
+                (Ok(record), None) => active.push(record),
+                (Err(other), _) => {
+                    left.push(uid);
+                    unreadable.push(*other);
+                }
+            },
             (_, Some(_)) => left.push(uid),
             (_, None) => {}
         }
     }
     active.retain(|record| !left.contains(&record.uid));
-    if i64::try_from(active.len()) != Ok(row.active) {
+    if i64::try_from(active.len() + unreadable.len()) != Ok(row.active) {
         return Ok(None);
     }
-    let lock = Arc::new(row.lock(active, faults)?);
-    loaded(&row, lock, faults).map(Some)
+    let lock = ServerLock { unreadable, ..row.lock(active, faults)? };
+    loaded(&row, Arc::new(lock), faults).map(Some)
 }
 
 /// Reads every lock that has an active record or an owner, sorted by key, and the time.
@@ -251,9 +260,16 @@ async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> R
     let faults = &link.faults;
     let rows: Vec<LockRow> =
         sqlx::query_as(query).persistent(!link.pooled).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
-    let views = rows.into_iter().map(|row| {
-        let Loaded { stored, leases, now, .. } = whole(row, faults)?;
-        Ok(LockView::new(stored.lock, leases, now))
+    let views = rows.into_iter().map(|mut row| {
+        let (records, unreadable) = row.records();
+        let lock = match row.lock(Vec::new(), faults) {
+            Ok(lock) => ServerLock { active: records, unreadable, ..lock },
+            Err(StoreError::Unreadable { cause, .. }) => {
+                ServerLock::quarantined(LockKey(unescaped(&row.lock_key)), &cause, &records, unreadable)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(LockView::new(Arc::new(lock), row.leases(faults)?, time(row.now, faults)?))
     });
     let mut views = views.collect::<Result<Vec<_>, StoreError>>()?;
     // What is escaped sorts elsewhere.
@@ -294,153 +310,4 @@ pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &Link
     .await
     .map_err(|error| faults.sqlx(&error))?;
     Ok(())
-}
-
-/// Columns of what a change writes, one list for each.
-#[derive(Default)]
-pub(super) struct Written {
-    pub(super) uids: Vec<String>,
-    pub(super) namespaces: Vec<String>,
-    pub(super) names: Vec<String>,
-    pub(super) fates: Vec<&'static str>,
-    pub(super) runners: Vec<Option<String>>,
-    pub(super) bodies: Vec<String>,
-}
-
-impl Written {
-    pub(super) fn add(&mut self, record: &Maintenance, fate: &'static str, faults: &Faults) -> Result<(), StoreError> {
-        self.uids.push(escaped(&record.uid.0).into_owned());
-        self.namespaces.push(record.id.namespace().to_owned());
-        self.names.push(record.id.name().to_owned());
-        self.fates.push(fate);
-        self.runners.push(record.attachment.as_ref().map(|attachment| escaped(&attachment.runner.id.0).into_owned()));
-        self.bodies.push(text(&record.uid.0, record, faults)?);
-        Ok(())
-    }
-}
-
-/// What a change does to the owner's words.
-#[derive(Default)]
-struct Approvals {
-    gone: Vec<String>,
-    uids: Vec<String>,
-    owners: Vec<String>,
-    bodies: Vec<String>,
-    uses: Vec<Option<String>>,
-    used: Vec<String>,
-    used_by: Vec<Option<String>>,
-}
-
-impl Approvals {
-    fn between(before: &Ownership, after: &Ownership, faults: &Faults) -> Result<Self, StoreError> {
-        let mut moved = Self::default();
-        let kept = |one: &Approval, other: &Approval| {
-            Approval { used_by: None, ..one.clone() } == Approval { used_by: None, ..other.clone() }
-        };
-        for old in &before.approvals {
-            if !after.approval(&old.uid).is_some_and(|new| kept(new, old)) {
-                moved.gone.push(escaped(&old.uid.0).into_owned());
-            }
-        }
-        let owner = after.claim.as_ref().map(|claim| escaped(&claim.owner).into_owned()).unwrap_or_default();
-        for new in &after.approvals {
-            let used_by = new.used_by.as_ref().map(|uid| escaped(&uid.0).into_owned());
-            match before.approval(&new.uid).filter(|old| kept(new, old)) {
-                Some(old) if old.used_by == new.used_by => {}
-                Some(_) => {
-                    moved.used.push(escaped(&new.uid.0).into_owned());
-                    moved.used_by.push(used_by);
-                }
-                None => {
-                    moved.uids.push(escaped(&new.uid.0).into_owned());
-                    moved.owners.push(owner.clone());
-                    moved.bodies.push(text(&new.uid.0, new, faults)?);
-                    moved.uses.push(used_by);
-                }
-            }
-        }
-        Ok(moved)
-    }
-}
-
-/// Writes a change if nobody else wrote since it was read: the new revision, or nothing.
-pub(super) async fn commit(
-    db: &mut PgConnection,
-    change: &Change<'_>,
-    channel: &str,
-    link: &Link,
-) -> Result<Option<i64>, StoreError> {
-    let faults = &link.faults;
-    let (before, after) = (&change.before.lock, change.after);
-    let key = &after.key.0;
-    if change.adds() {
-        capacity::check(faults, &after.key, after.active.len(), capacity::RECORDS, "records")?;
-    }
-    let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
-    let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
-    let head = (after.generation, after.last_ticket, &after.slot, &after.extension)
-        != (before.generation, before.last_ticket, &before.slot, &before.extension);
-    let mut written = Written::default();
-    for record in change.finished {
-        written.add(record, "ended", faults)?;
-    }
-    for record in change.written() {
-        written.add(record, "active", faults)?;
-    }
-    let withdrawn: Vec<_> = change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect();
-    let approvals = Approvals::between(&before.ownership, &after.ownership, faults)?;
-    let namespaces: Vec<&str> = change.events.iter().map(|event| event.id.namespace()).collect();
-    let names: Vec<&str> = change.events.iter().map(|event| event.id.name()).collect();
-    let events = change.events.iter().map(|event| text(key, event, faults)).collect::<Result<Vec<_>, _>>()?;
-    let result: Result<Option<Option<i64>>, sqlx::Error> = sqlx::query_scalar(
-        "SELECT metal.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-         $21, $22, $23, $24, $25, $26, $27) \
-         WHERE $2 = 0 OR EXISTS (SELECT FROM metal.locks AS l WHERE l.lock_key = $1 AND l.revision = $2 \
-         AND split_part(l.commits, ' ', 1) = $28)",
-    )
-    .bind(escaped(key).as_ref())
-    .bind(change.before.revision)
-    .bind(change.commits())
-    .bind(head)
-    .bind(signed(after.generation, faults)?)
-    .bind(signed(after.last_ticket, faults)?)
-    .bind(slot)
-    .bind(after.ownership.claim != before.ownership.claim)
-    .bind(claim)
-    .bind(withdrawn)
-    .bind(written.uids)
-    .bind(written.namespaces)
-    .bind(written.names)
-    .bind(written.fates)
-    .bind(written.runners)
-    .bind(written.bodies)
-    .bind(approvals.gone)
-    .bind(approvals.uids)
-    .bind(approvals.owners)
-    .bind(approvals.bodies)
-    .bind(approvals.uses)
-    .bind(approvals.used)
-    .bind(approvals.used_by)
-    .bind(namespaces)
-    .bind(names)
-    .bind(events)
-    .bind(channel)
-    // A revision is given out again by a store that lost commits; a name is not.
-    .bind(change.before.commits.newest().unwrap_or_default())
-    .persistent(!link.pooled)
-    .fetch_optional(&mut *db)
-    .await;
-    match result {
-        Ok(revision) => Ok(revision.flatten()),
-        Err(error) if is_taken_name(&error) => Err(taken(change, faults)),
-        Err(error) => Err(faults.sqlx(&error)),
-    }
-}
-
-/// Which of the new names it was is asked afterwards; the place is filled in by [`super::PostgresStore`].
-fn taken(change: &Change<'_>, faults: &Faults) -> StoreError {
-    match change.written().find(|record| change.is_new(record)) {
-        Some(record) => StoreError::NameTaken { id: record.id.clone(), key: LockKey(String::new()) },
-        None => faults.unreadable("a name that was ours is somebody else's"),
-    }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
 use super::fault::Faults;
-use crate::store::StoreError;
+use crate::store::{StoreError, versions::Supported};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
@@ -15,12 +15,11 @@ const VERSIONS: &str = "metal.schema_versions";
 /// "metl": what those who migrate at the same time exclude each other with.
 const MIGRATING: i64 = 1_835_365_484;
 
-fn newest() -> i64 {
-    MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0)
-}
+/// What this version reads and writes.
+pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: 1 };
 
 /// The version of the schema; 0 when there is none.
-async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let there: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'metal' AND tablename = 'schema_versions')",
@@ -58,33 +57,17 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     }
 }
 
-/// Makes the database ready. One that is ready already is only read.
-pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<Opened, StoreError> {
+/// Makes a new database ready. One that has a schema which this version reads and writes is only read.
+pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &Faults) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     // In a transaction, as everything here: a pooler may give each one another session.
     let mut transaction = db.begin().await.map_err(fault)?;
-    let found = version(&mut transaction, faults).await?;
-    if found > newest() {
-        return Err(faults.newer(found, newest()));
+    let mut found = version(&mut transaction, faults).await?;
+    if found == 0 {
+        run(&mut transaction, true, faults).await?;
+        found = version(&mut transaction, faults).await?;
     }
-    if found < newest() {
-        // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does not keep.
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(MIGRATING)
-            .persistent(false)
-            .execute(&mut *transaction)
-            .await
-            .map_err(fault)?;
-        let migrations = Migrator {
-            migrations: MIGRATIONS.migrations.clone(),
-            locking: false,
-            table_name: Cow::Borrowed(VERSIONS),
-            create_schemas: Cow::Owned(vec![Cow::Borrowed("metal")]),
-            ..Migrator::DEFAULT
-        };
-        let migrated = migrations.run_direct(None, &mut *transaction, false).await;
-        migrated.map_err(|error| faults.migration(&error, newest(), |error| faults.sqlx(error)))?;
-    }
+    SUPPORTED.check(found, migrating, faults)?;
     let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit') \
                  FROM metal.meta WHERE key = 'store_id'";
     let found = sqlx::query_as(query).persistent(false).fetch_one(&mut *transaction).await;
@@ -93,9 +76,41 @@ pub(super) async fn open(db: &mut PgConnection, faults: &Faults) -> Result<Opene
     Ok(Opened { id, loses: loses(&standbys, &commit) })
 }
 
+/// Brings a database to the newest schema.
+pub(super) async fn migrate(db: &mut PgConnection, faults: &Faults) -> Result<(), StoreError> {
+    let mut transaction = db.begin().await.map_err(|error| faults.sqlx(&error))?;
+    run(&mut transaction, false, faults).await?;
+    transaction.commit().await.map_err(|error| faults.sqlx(&error))
+}
+
+/// Runs the migrations that are missing. `new`: only in a database that still is empty, because another version may have
+/// made the schema meanwhile.
+async fn run(db: &mut PgConnection, new: bool, faults: &Faults) -> Result<(), StoreError> {
+    // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does not keep.
+    let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATING).persistent(false);
+    locked.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    if new && version(db, faults).await? > 0 {
+        return Ok(());
+    }
+    let migrations = Migrator {
+        migrations: MIGRATIONS.migrations.clone(),
+        locking: false,
+        table_name: Cow::Borrowed(VERSIONS),
+        create_schemas: Cow::Owned(vec![Cow::Borrowed("metal")]),
+        ..Migrator::DEFAULT
+    };
+    let migrated = migrations.run_direct(None, db, false).await;
+    migrated.map_err(|error| faults.migration(&error, SUPPORTED.newest, |error| faults.sqlx(error)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::loses;
+    use super::{MIGRATIONS, SUPPORTED, loses};
+
+    #[test]
+    fn the_newest_schema_is_that_of_the_last_migration() {
+        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
+    }
 
     #[test]
     fn only_a_synchronous_standby_keeps_what_was_confirmed() {

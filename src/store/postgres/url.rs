@@ -15,11 +15,13 @@ pub struct PostgresOptions {
     pub patience: Duration,
     /// How often changes are looked for while PostgreSQL tells them too; without that they are looked for twice a second.
     pub watch_interval: Duration,
+    /// Whether a database with a schema too old for this version is opened, to be migrated.
+    pub migrating: bool,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5) }
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), migrating: false }
     }
 }
 

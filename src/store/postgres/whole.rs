@@ -6,11 +6,13 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{
     PostgresStore,
-    rows::{self, Written, escaped, json, text, unescaped},
+    commit::Written,
+    rows::{self, escaped, json, text, unescaped},
+    schema,
 };
 use crate::{
-    maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
-    store::{Contents, StoreError},
+    maintenance::{ids::LockKey, lock::AuditEvent, quarantine::Unreadable, state::Maintenance},
+    store::{AliveProcess, Contents, SWEEPER, StoreError, Usage, versions::stamped},
 };
 
 /// Reads everything, of one moment.
@@ -52,13 +54,14 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
     let mut bindings: Vec<(String, LockKey)> =
         bindings.iter().map(|(name, key)| (unescaped(name), LockKey(unescaped(key)))).collect();
     bindings.sort();
+    let (history, unread) = Unreadable::part(history.iter().map(|(uid, body)| Unreadable::or_record(uid, body)));
     Ok(Contents {
         store_id: store.id.clone(),
         locks: locks.into_iter().map(|view| (*view.lock).clone()).collect(),
-        history: history.iter().map(|(uid, body)| json(uid, body, faults)).collect::<Result<_, _>>()?,
+        history,
         bindings,
         audit: audit.iter().map(|(body,)| json("of the audit", body, faults)).collect::<Result<_, _>>()?,
-        oddities: oddities.into_iter().map(|(line,)| line).collect(),
+        oddities: oddities.into_iter().map(|(line,)| line).chain(unread.into_iter().map(|record| record.why)).collect(),
     })
 }
 
@@ -130,6 +133,24 @@ async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresSt
         query.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     }
     Ok(())
+}
+
+/// Reads the schema, and the processes that are alive.
+pub(super) async fn usage(store: &PostgresStore) -> Result<Usage, StoreError> {
+    let (link, faults) = (&store.link, &store.link.faults);
+    let mut session = link.session().await?;
+    let schema = schema::version(&mut session, faults).await?;
+    let alive = sqlx::query_scalar(
+        "SELECT runner FROM metal.leases WHERE until > metal.clock() AND runner_id <> $1 ORDER BY runner_id",
+    );
+    let alive = alive.bind(SWEEPER).persistent(!link.pooled).fetch_all(&mut *session).await;
+    let alive: Vec<String> = alive.map_err(|error| faults.sqlx(&error))?;
+    session.end().await?;
+    let alive = alive.iter().map(|text| {
+        let (by, program) = stamped(text);
+        AliveProcess::new(by, program)
+    });
+    Ok(Usage { schema, newest: schema::SUPPORTED.newest, alive: alive.collect() })
 }
 
 /// Forgets what became history longer ago, and leases that nothing refers to.

@@ -97,7 +97,7 @@ impl Lane {
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Held { slot, connection, faults: &self.source.faults };
+            let mut held = Held { slot, connection, faults: &self.source.faults, schema: 0 };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -118,6 +118,8 @@ pub(super) struct Held<'a> {
     slot: MutexGuard<'a, Slot>,
     connection: SqliteConnection,
     pub(super) faults: &'a Faults,
+    /// The schema of the file, in a transaction that writes.
+    pub(super) schema: i64,
 }
 
 impl Held<'_> {

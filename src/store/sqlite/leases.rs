@@ -4,21 +4,30 @@
 //! that: a step forwards would let others in while calls go on, and a step back would keep the dead alive. So a lease
 //! also has its end by the boot clock, and is judged by that within the boot; a lease of an earlier boot has ended,
 //! because no process outlives it. The wall clock counts only for leases of another machine (a file that machines share,
-//! of which plans warn) and for those of older versions.
+//! of which plans warn), for those of older versions, and in a file that was not migrated since version 0.1.0: its schema 3
+//! has no place for the boot clock.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::SqliteConnection;
 
-use super::{fault::Faults, rows};
+use super::{
+    fault::Faults,
+    lane::Held,
+    rows,
+    schema::{LEASES_BY_BOOT, SUPPORTED},
+};
 use crate::{
     clock::{Boot, BootRelation, BootTime, Clock},
     maintenance::{
         ids::{LockKey, Runner, RunnerId},
         lock::Leases,
     },
-    store::{StoreError, lease_end},
+    store::{
+        AliveProcess, SWEEPER, StoreError, lease_end,
+        versions::{Program, Stamped, stamped},
+    },
 };
 
 /// For how long the end of a lease is remembered when nothing refers to it any more.
@@ -78,9 +87,14 @@ fn nanos(time: Duration) -> i64 {
 struct Row {
     runner_id: String,
     until: String,
+    runner: String,
+    #[sqlx(default)]
     machine: Option<String>,
+    #[sqlx(default)]
     boot: Option<String>,
+    #[sqlx(default)]
     namespace: Option<String>,
+    #[sqlx(default)]
     boot_until: Option<i64>,
 }
 
@@ -91,13 +105,6 @@ impl Row {
     }
 }
 
-/// The columns of a [`Row`].
-macro_rules! columns {
-    () => {
-        "runner_id, until, machine, boot, namespace, boot_until"
-    };
-}
-
 /// The leases that count for one lock.
 pub(super) async fn of_lock(
     db: &mut SqliteConnection,
@@ -105,12 +112,12 @@ pub(super) async fn of_lock(
     now: &Moment,
     faults: &Faults,
 ) -> Result<Leases, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(concat!(
-        "SELECT ",
-        columns!(),
-        " FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
-    ))
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
+    )
     .bind(&key.0)
+    // Prepared each time: another process may add the columns of schema 4 at any moment.
+    .persistent(false)
     .fetch_all(db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
@@ -119,15 +126,31 @@ pub(super) async fn of_lock(
 
 /// The leases that count for any lock.
 pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(concat!(
-        "SELECT ",
-        columns!(),
-        " FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)",
-    ))
-    .fetch_all(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
+    let rows: Vec<Row> =
+        sqlx::query_as("SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)")
+            .persistent(false)
+            .fetch_all(db)
+            .await
+            .map_err(|error| faults.sqlx(&error))?;
     read(&rows, now, faults)
+}
+
+/// The processes that are alive.
+pub(super) async fn processes(
+    db: &mut SqliteConnection,
+    now: &Moment,
+    faults: &Faults,
+) -> Result<Vec<AliveProcess>, StoreError> {
+    let rows = sqlx::query_as("SELECT * FROM leases WHERE runner_id <> ? ORDER BY runner_id").bind(SWEEPER);
+    let rows: Vec<Row> = rows.persistent(false).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
+    let mut alive = Vec::new();
+    for row in &rows {
+        if now.end_of(row, faults)? > now.wall {
+            let (by, program) = stamped(&row.runner);
+            alive.push(AliveProcess::new(by, program));
+        }
+    }
+    Ok(alive)
 }
 
 fn read(rows: &[Row], now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
@@ -137,31 +160,40 @@ fn read(rows: &[Row], now: &Moment, faults: &Faults) -> Result<Leases, StoreErro
 
 /// Makes or renews a lease. `now` is read after the wait for the file's lock.
 pub(super) async fn renew(
-    db: &mut SqliteConnection,
+    db: &mut Held<'_>,
     runner: &Runner,
     ttl: Duration,
     now: &Moment,
     faults: &Faults,
 ) -> Result<(), StoreError> {
-    let text = serde_json::to_string(runner).map_err(|error| faults.record(&runner.id.0, &error))?;
-    end_earlier_boots(db, now, faults).await?;
+    let stamped = Stamped { runner, program: Program::own(SUPPORTED.newest) };
+    let text = serde_json::to_string(&stamped).map_err(|error| faults.record(&runner.id.0, &error))?;
+    let by_boot = db.schema >= LEASES_BY_BOOT;
+    if by_boot {
+        end_earlier_boots(db, now, faults).await?;
+    }
     sqlx::query(
-        "INSERT INTO leases (runner_id, until, runner, machine, boot, namespace, boot_until) \
-         VALUES (?, ?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner, \
-         machine = excluded.machine, boot = excluded.boot, namespace = excluded.namespace, \
-         boot_until = excluded.boot_until",
+        "INSERT INTO leases (runner_id, until, runner) VALUES (?, ?, ?) \
+         ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
     )
     .bind(&runner.id.0)
     .bind(rows::time_text(lease_end(now.wall, ttl)))
     .bind(text)
-    .bind(now.machine())
-    .bind(now.boot())
-    .bind(now.namespace())
-    .bind(now.since(ttl))
-    .execute(db)
+    .execute(&mut **db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
+    if !by_boot {
+        return Ok(());
+    }
+    sqlx::query("UPDATE leases SET machine = ?, boot = ?, namespace = ?, boot_until = ? WHERE runner_id = ?")
+        .bind(now.machine())
+        .bind(now.boot())
+        .bind(now.namespace())
+        .bind(now.since(ttl))
+        .bind(&runner.id.0)
+        .execute(&mut **db)
+        .await
+        .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 
@@ -188,11 +220,20 @@ async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &Fau
 
 /// Ends a lease. It is kept with its end: how long its process has been away counts from it.
 pub(super) async fn resign(
-    db: &mut SqliteConnection,
+    db: &mut Held<'_>,
     runner: &RunnerId,
     now: &Moment,
     faults: &Faults,
 ) -> Result<(), StoreError> {
+    if db.schema < LEASES_BY_BOOT {
+        sqlx::query("UPDATE leases SET until = min(until, ?) WHERE runner_id = ?")
+            .bind(rows::time_text(now.wall))
+            .bind(&runner.0)
+            .execute(&mut **db)
+            .await
+            .map_err(|error| faults.sqlx(&error))?;
+        return Ok(());
+    }
     // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's counts.
     sqlx::query(
         "UPDATE leases SET until = min(until, ?1), boot_until = min(boot_until, ?4), \
@@ -203,7 +244,7 @@ pub(super) async fn resign(
     .bind(now.namespace())
     .bind(now.since(Duration::ZERO))
     .bind(&runner.0)
-    .execute(db)
+    .execute(&mut **db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
     Ok(())

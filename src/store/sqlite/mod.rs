@@ -36,7 +36,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, capacity, forgotten_before, lease_end,
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, capacity, forgotten_before, lease_end,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
 };
@@ -55,11 +55,13 @@ pub struct SqliteOptions {
     pub patience: Duration,
     /// How often the commits of other processes are looked for, while somebody watches.
     pub watch_interval: Duration,
+    /// Whether a file with a schema too old for this version is opened, to be migrated.
+    pub migrating: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100) }
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100), migrating: false }
     }
 }
 
@@ -87,7 +89,7 @@ impl SqliteStore {
         let identity = Identity::of(&path).map_err(|error| fault(&error))?;
         let source = Source { path, identity, patience: options.patience, faults: faults.clone() };
         let mut first = source.connect().await?;
-        let opened = schema::open(&mut first, clock.as_ref(), options.patience, &faults).await?;
+        let opened = schema::open(&mut first, clock.as_ref(), options, &faults).await?;
         let seen = sqlx::query_scalar("SELECT coalesce(max(revision), 0) FROM locks").fetch_one(&mut first).await;
         let seen = seen.map_err(|error| faults.sqlx(&error))?;
         leases::forget(&mut first, clock.as_ref(), &faults).await?;
@@ -120,9 +122,16 @@ impl SqliteStore {
         })
     }
 
-    /// A transaction of the only writer.
+    /// A transaction of the only writer; refused after a newer version migrated the file.
     async fn write(&self) -> Result<Held<'_>, StoreError> {
-        self.writer.begin("BEGIN IMMEDIATE").await
+        let mut db = self.writer.begin("BEGIN IMMEDIATE").await?;
+        let found = schema::version(&mut db, &self.faults).await?;
+        if let Err(newer) = schema::SUPPORTED.check_open(found, &self.faults) {
+            db.end("ROLLBACK").await?;
+            return Err(newer);
+        }
+        db.schema = found;
+        Ok(db)
     }
 
     /// A transaction, so that all its queries see one moment.
@@ -351,6 +360,21 @@ impl Store for SqliteStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        let mut db = self.read().await?;
+        let schema = schema::version(&mut db, &self.faults).await?;
+        let alive = leases::processes(&mut db, &self.now(), &self.faults).await?;
+        db.end("COMMIT").await?;
+        Ok(Usage { schema, newest: schema::SUPPORTED.newest, alive })
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut db = self.writer.once().await?;
+        schema::migrate(&mut db, &self.faults).await?;
+        db.give_back();
+        Ok(())
     }
 
     async fn close(&self) {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
@@ -17,9 +17,15 @@ use crate::{
         ids::{LockKey, Uid},
         lock::{AuditEvent, Leases, ServerLock, Slot},
         ownership::Ownership,
+        quarantine::Unreadable,
         state::Maintenance,
     },
-    store::{StoreError, optimistic::Commits, views::Stored},
+    store::{
+        StoreError,
+        extended::{self, Form},
+        optimistic::Commits,
+        views::Stored,
+    },
 };
 
 /// A row of `locks`.
@@ -62,33 +68,71 @@ pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<M
     json(&uid, &body, faults)
 }
 
-pub(super) fn lock_of(row: LockRow, active: Vec<Maintenance>, faults: &Faults) -> Result<Stored, StoreError> {
-    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision, commits) = row;
+pub(super) fn lock_of(row: LockRow, records: Records, faults: &Faults) -> Result<Stored, StoreError> {
+    let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
+    let mut lock = head(row, faults)?;
+    (lock.active, lock.unreadable) = records;
+    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None })
+}
+
+/// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
+pub(super) fn shown(row: LockRow, records: Records, faults: &Faults) -> Result<ServerLock, StoreError> {
+    let key = LockKey(row.0.clone());
+    match head(row, faults) {
+        Ok(lock) => Ok(ServerLock { active: records.0, unreadable: records.1, ..lock }),
+        Err(StoreError::Unreadable { cause, .. }) => Ok(ServerLock::quarantined(key, &cause, &records.0, records.1)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A lock without its records.
+fn head(row: LockRow, faults: &Faults) -> Result<ServerLock, StoreError> {
+    let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, ..) = row;
     let mut lock = ServerLock::new(LockKey(key));
     lock.generation = unsigned(generation, faults)?;
     lock.last_ticket = unsigned(last_ticket, faults)?;
     if let (Some(uid), Some(since)) = (slot_uid, slot_since) {
         lock.slot = Some(Slot { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
     }
-    lock.active = active;
     if let Some(text) = ownership {
-        (lock.ownership, lock.extension) = match json(&lock.key.0, &text, faults)? {
-            Annex::Extended { ownership, extension, .. } => (ownership, extension),
+        (lock.ownership, lock.extension) = match json(&format!("of the lock {}", lock.key), &text, faults)? {
+            Annex::Extended(Extended { ownership, extension, .. }) => (ownership, extension),
             Annex::Plain(ownership) => (ownership, Extension::default()),
         };
     }
-    let commits = Arc::new(Commits::parse(&commits.unwrap_or_default(), ""));
-    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None })
+    Ok(lock)
 }
+
+/// The active records of a lock.
+pub(super) type Records = (Vec<Maintenance>, Vec<Unreadable>);
 
 /// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
 /// a lock alone that has more (`store/extended.rs` says why).
 #[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum Annex {
-    Extended { format: u32, ownership: Ownership, extension: Extension },
+    Extended(Extended),
     Plain(Ownership),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Extended {
+    format: u32,
+    #[serde(default)]
+    needs: String,
+    ownership: Ownership,
+    extension: Extension,
+}
+
+impl<'de> Deserialize<'de> for Annex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match extended::form(deserializer)? {
+            Form::Plain(ownership) => Self::Plain(ownership),
+            Form::Numbered(extended) => Self::Extended(extended),
+        })
+    }
 }
 
 /// Reads one lock. What is in memory at the same revision needs no reading.
@@ -117,8 +161,8 @@ pub(super) async fn load(
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
-    let active = rows.into_iter().map(|row| record(row, faults)).collect::<Result<_, _>>()?;
-    lock_of(row, active, faults)
+    let read = Unreadable::part(rows.iter().map(|(uid, body)| Unreadable::or_record(uid, body)));
+    lock_of(row, read, faults)
 }
 
 /// Reads every lock that has an active record or an owner, sorted by key, each with its leases.
@@ -133,9 +177,13 @@ pub(super) async fn load_all(
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
-    let mut active: HashMap<String, Vec<Maintenance>> = HashMap::new();
+    let mut active: HashMap<String, Records> = HashMap::new();
     for (key, uid, body) in records {
-        active.entry(key).or_default().push(record((uid, body), faults)?);
+        let (records, unreadable) = active.entry(key).or_default();
+        match Unreadable::or_record(&uid, &body) {
+            Ok(record) => records.push(record),
+            Err(other) => unreadable.push(*other),
+        }
     }
     let locks: Vec<LockRow> = sqlx::query_as(concat!(
         "SELECT ",
@@ -150,7 +198,7 @@ pub(super) async fn load_all(
     let mut found = Vec::with_capacity(locks.len());
     for row in locks {
         let records = active.remove(&row.0).unwrap_or_default();
-        let lock = lock_of(row, records, faults)?.lock;
+        let lock = Arc::new(shown(row, records, faults)?);
         if lock.is_idle() {
             continue;
         }
@@ -225,10 +273,13 @@ pub(super) async fn save_lock(
 ) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let (ownership, extension) = (lock.ownership.clone(), lock.extension.clone());
-    let annex = match (ownership.is_empty(), extension.is_empty()) {
-        (true, true) => None,
-        (false, true) => Some(Annex::Plain(ownership)),
-        (_, false) => Some(Annex::Extended { format: 2, ownership, extension }),
+    let annex = match (ownership.is_empty(), extended::is_extended(lock)) {
+        (true, false) => None,
+        (false, false) => Some(Annex::Plain(ownership)),
+        (_, true) => {
+            let needs = extended::NEEDS.to_owned();
+            Some(Annex::Extended(Extended { format: extended::FORMAT, needs, ownership, extension }))
+        }
     };
     let ownership = annex.map(|annex| serde_json::to_string(&annex));
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;

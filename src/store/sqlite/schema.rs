@@ -4,13 +4,25 @@ use std::time::Duration;
 
 use sqlx::{SqliteConnection, migrate::Migrator};
 
-use super::fault::{Faults, is_busy};
-use crate::{clock::Clock, store::StoreError};
+use super::{
+    SqliteOptions,
+    fault::{Faults, is_busy},
+};
+use crate::{
+    clock::Clock,
+    store::{StoreError, versions::Supported},
+};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// `application_id` of our files, set by the first migration.
 const APPLICATION_ID: i64 = 1_835_365_484;
+
+/// What this version reads and writes. Version 0.1.0 has schema 3.
+pub(super) const SUPPORTED: Supported = Supported { least: 3, newest: LEASES_BY_BOOT };
+
+/// The schema from which on leases have their end by the boot clock.
+pub(super) const LEASES_BY_BOOT: i64 = 4;
 
 /// What a file is to us.
 enum Schema {
@@ -26,10 +38,6 @@ pub(super) struct Opened {
     pub(super) wal: bool,
 }
 
-fn newest() -> i64 {
-    MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0)
-}
-
 async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let tables: i64 =
@@ -41,39 +49,53 @@ async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, Stor
     if application != APPLICATION_ID {
         return Err(faults.unreadable("it is the database of another program"));
     }
-    let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
-    Ok(Schema::Ours(version.fetch_one(&mut *db).await.map_err(fault)?))
+    Ok(Schema::Ours(version(db, faults).await?))
 }
 
-/// Makes the file ready. A file that is ready already is only read.
+/// The schema of a file of ours.
+pub(super) async fn version(db: &mut SqliteConnection, faults: &Faults) -> Result<i64, StoreError> {
+    let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
+    version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
+}
+
+/// Makes a new file ready. One that has a schema which this version reads and writes is only read.
 pub(super) async fn open(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
-    patience: Duration,
+    options: SqliteOptions,
     faults: &Faults,
 ) -> Result<Opened, StoreError> {
-    let schema = look(db, faults).await?;
-    let wal = write_ahead_log(db, clock, patience, faults).await?;
-    match schema {
-        Schema::Ours(version) if version == newest() => {}
-        Schema::Ours(version) if version > newest() => return Err(faults.newer(version, newest())),
-        _ => migrate(db, faults).await?,
+    let mut schema = look(db, faults).await?;
+    let wal = write_ahead_log(db, clock, options.patience, faults).await?;
+    if let Schema::Empty = schema {
+        run(db, true, faults).await?;
+        schema = look(db, faults).await?;
+    }
+    if let Schema::Ours(version) = schema {
+        SUPPORTED.check(version, options.migrating, faults)?;
     }
     let id = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'store_id'");
     let id = id.fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     Ok(Opened { id, wal })
 }
 
+/// Brings a file to the newest schema.
+pub(super) async fn migrate(db: &mut SqliteConnection, faults: &Faults) -> Result<(), StoreError> {
+    run(db, false, faults).await
+}
+
 /// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our transaction its own
-/// become savepoints.
-async fn migrate(db: &mut SqliteConnection, faults: &Faults) -> Result<(), StoreError> {
+/// become savepoints. `new`: only a file that still is empty, because another version may have made it meanwhile.
+async fn run(db: &mut SqliteConnection, new: bool, faults: &Faults) -> Result<(), StoreError> {
     use sqlx::Connection as _;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
-    look(&mut transaction, faults).await?;
-    MIGRATIONS
-        .run_direct(None, &mut *transaction, false)
-        .await
-        .map_err(|error| faults.migration(&error, newest(), |error| faults.sqlx(error)))?;
+    match look(&mut transaction, faults).await? {
+        Schema::Ours(_) if new => {}
+        _ => MIGRATIONS
+            .run_direct(None, &mut *transaction, false)
+            .await
+            .map_err(|error| faults.migration(&error, SUPPORTED.newest, |error| faults.sqlx(error)))?,
+    }
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 
@@ -95,5 +117,15 @@ async fn write_ahead_log(
             }
             Err(error) => return Err(faults.sqlx(&error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_schema_is_that_of_the_last_migration() {
+        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
     }
 }

@@ -9,7 +9,7 @@ use super::{
     rows::{self, AuditRow, LockRow, lock_columns},
 };
 use crate::{
-    maintenance::{ids::LockKey, state::Maintenance},
+    maintenance::{ids::LockKey, quarantine::Unreadable},
     store::{Contents, StoreError},
 };
 
@@ -26,11 +26,15 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
-    let mut active: HashMap<String, Vec<Maintenance>> = HashMap::new();
+    let mut active: HashMap<String, rows::Records> = HashMap::new();
     let mut history = Vec::new();
     for (is_active, key, uid, body) in records {
-        let record = rows::record((uid, body), faults)?;
-        if is_active { active.entry(key).or_default().push(record) } else { history.push(record) }
+        match (Unreadable::or_record(&uid, &body), is_active) {
+            (Ok(record), true) => active.entry(key).or_default().0.push(record),
+            (Err(other), true) => active.entry(key).or_default().1.push(*other),
+            (Ok(record), false) => history.push(record),
+            (Err(other), false) => oddities.push(other.why),
+        }
     }
     let locks: Vec<LockRow> = sqlx::query_as(concat!("SELECT ", lock_columns!(), " FROM locks ORDER BY lock_key"))
         .fetch_all(&mut *db)
@@ -38,7 +42,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         .map_err(fault)?;
     let locks = locks.into_iter().map(|row| {
         let records = active.remove(&row.0).unwrap_or_default();
-        Ok((*rows::lock_of(row, records, faults)?.lock).clone())
+        rows::shown(row, records, faults)
     });
     let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
     oddities.extend(active.keys().map(|key| format!("there are records of {key}, but it was never asked for")));

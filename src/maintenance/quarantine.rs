@@ -1,0 +1,120 @@
+//! Records and locks that this version cannot read: damaged, or written by a newer version.
+//!
+//! They stay unchanged. A server that such a record holds stays held, its name stays taken, and all other servers go on.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    ids::{LockKey, MaintenanceId, Uid},
+    lock::{Refusal, ServerLock, Slot},
+    state::Maintenance,
+};
+
+/// A record that this version cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The UID under which the store keeps it.
+    pub uid: Uid,
+    /// Its name, if that can be read.
+    pub id: Option<MaintenanceId>,
+    /// The server's name, if that can be read.
+    pub server: Option<String>,
+    /// The cause.
+    pub why: String,
+    /// The stored text, to be written back unchanged.
+    pub raw: String,
+}
+
+impl Unreadable {
+    /// Reads a record. `uid`: the UID under which the store keeps it.
+    pub fn or_record(uid: &str, raw: &str) -> Result<Maintenance, Box<Self>> {
+        serde_json::from_str(raw)
+            .map_err(|error| Box::new(Self::of(uid, raw, format!("the record {uid:?} is not understood: {error}"))))
+    }
+
+    /// Reads as much of a record as can be read.
+    fn of(uid: &str, raw: &str, why: String) -> Self {
+        let found: Value = serde_json::from_str(raw).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Self {
+            uid: Uid(uid.to_owned()),
+            id: text(&found["id"]).and_then(|id| id.parse().ok()),
+            server: text(&found["spec"]["server"]),
+            why,
+            raw: raw.to_owned(),
+        }
+    }
+
+    /// Separates records from those that cannot be read.
+    pub fn part(read: impl Iterator<Item = Result<Maintenance, Box<Self>>>) -> (Vec<Maintenance>, Vec<Self>) {
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
+        for one in read {
+            match one {
+                Ok(record) => records.push(record),
+                Err(other) => unreadable.push(*other),
+            }
+        }
+        (records, unreadable)
+    }
+}
+
+impl ServerLock {
+    /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with each of its records as
+    /// unreadable for the cause `why`. It is for showing only: a store refuses to read such a lock for a change.
+    #[must_use]
+    pub fn quarantined(key: LockKey, why: &str, records: &[Maintenance], unreadable: Vec<Unreadable>) -> Self {
+        let records = records.iter().map(|record| Unreadable {
+            uid: record.uid.clone(),
+            id: Some(record.id.clone()),
+            server: Some(record.spec.server.clone()),
+            why: why.to_owned(),
+            raw: serde_json::to_string(record).unwrap_or_default(),
+        });
+        let mut all: Vec<Unreadable> = records.chain(unreadable).collect();
+        if all.is_empty() {
+            all.push(Unreadable::of("", "", why.to_owned()));
+        }
+        let uid = all.first().map_or_else(|| Uid(String::new()), |first| first.uid.clone());
+        let slot = Some(Slot { uid, since: Timestamp::UNIX_EPOCH, acting: None });
+        Self { slot, unreadable: all, ..Self::new(key) }
+    }
+
+    /// Refuses the name of a record that cannot be read.
+    pub(super) fn refuse_unreadable(&self, id: &MaintenanceId) -> Result<(), Refusal> {
+        match self.unreadable.iter().find(|record| record.id.as_ref() == Some(id)) {
+            None => Ok(()),
+            Some(record) => Err(Refusal::Unreadable { id: id.clone(), why: record.why.clone() }),
+        }
+    }
+
+    /// Whether a record that cannot be read acts under the slot. Whether its process is alive is not known, so no other
+    /// record acts meanwhile.
+    #[must_use]
+    pub fn unreadable_acts(&self) -> bool {
+        let acting = self.slot.as_ref().and_then(|slot| slot.acting.as_ref());
+        acting.is_some_and(|acting| self.unreadable.iter().any(|record| record.uid == *acting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_of_a_record_is_told_as_can_be_read() {
+        let raw = r#"{"uid": 7, "id": "ops/a", "spec": {"server": "node-1"}}"#;
+        let found = Unreadable::or_record("u", raw).unwrap_err();
+        assert_eq!((found.uid, found.id, found.server), (Uid("u".into()), "ops/a".parse().ok(), Some("node-1".into())));
+        assert_eq!(found.raw, raw);
+        let damaged = Unreadable::or_record("u", "{").unwrap_err();
+        assert!(damaged.id.is_none() && damaged.why.contains("the record \"u\" is not understood"), "{}", damaged.why);
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_read_is_shown_as_held() {
+        let lock = ServerLock::quarantined(LockKey("k".into()), "it has format 9", &[], Vec::new());
+        assert!(lock.slot.is_some() && !lock.is_idle());
+        assert_eq!(lock.unreadable[0].why, "it has format 9");
+    }
+}
