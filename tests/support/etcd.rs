@@ -148,6 +148,7 @@ impl Etcd {
     pub fn save(&mut self) {
         self.kill(0);
         let folder = self.members[0].folder.clone();
+        let _ = std::fs::remove_dir_all(folder.join("saved"));
         copy_folder(&folder.join("data"), &folder.join("saved"));
         self.start_again(0);
     }
