@@ -68,6 +68,14 @@ impl Supervisor {
         while !self.processes.is_empty() {
             self.listen(heard, Instant::now() + Duration::from_secs(1)).await;
         }
+        // What a dead process had sent already still arrives: the guide gives it a lease for that.
+        loop {
+            let before = self.simulator.sequence();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if self.simulator.sequence() == before {
+                break;
+            }
+        }
         let resting = || {
             let moves = |state: &State| state.boot.contains_key(journal::UNDER_WAY);
             (!journal::states(&self.simulator).values().any(moves)).then_some(())
@@ -126,7 +134,9 @@ impl Supervisor {
         let wrong = holder.filter(|holder| {
             holder.prior.as_ref().is_some_and(|prior| !fits(prior.power, prior.boot.as_ref(), &home.0))
         });
-        let its_own = holder.is_some_and(|holder| last == Some(name(holder).as_str()));
+        // One that has not recorded how the server was would record how it is now, half changed.
+        let knows = |holder: &Maintenance| holder.prior.is_some() && last == Some(name(holder).as_str());
+        let its_own = holder.is_some_and(knows);
         if journal::states(&self.simulator)[server] != home.0 {
             if let Some(holder) = holder.filter(|_| its_own && wrong.is_none()) {
                 border.goes_on.insert((server.to_owned(), name(holder)));

@@ -108,22 +108,33 @@ impl Supervisor {
         let part = sizes.chaos / u32::try_from(2 * returns.len() + 1).unwrap();
         for meanwhile in returns {
             self.hammer(heard, part, sizes.processes).await;
+            let at_work = |hold: &Hold| hold.uid.is_some() && hold.over.is_none();
+            self.calmly_until(heard, sizes.processes, |this| this.holds.values().any(at_work)).await;
             let mut store = self.past.take().expect("a store whose moment can be kept");
             store.keep().await;
             self.past = Some(store);
             let done = self.tally.done;
             self.hammer(heard, part, sizes.processes).await;
             // A network that is down may have let nothing happen that could be lost.
-            for _ in 0..30 {
-                if self.tally.done > done + 1 {
-                    break;
-                }
-                self.soothe().await;
-                self.hammer(heard, self.lease, sizes.processes).await;
-            }
+            self.calmly_until(heard, sizes.processes, |this| this.tally.done > done).await;
             self.tally.undone += self.tally.done - done;
             self.go_back(heard, meanwhile).await;
         }
         self.hammer(heard, part, sizes.processes).await;
+    }
+
+    /// Lets the processes work undisturbed until something has happened that the run is about.
+    async fn calmly_until(
+        &mut self,
+        heard: &mut UnboundedReceiver<Event>,
+        processes: usize,
+        happened: impl Fn(&Self) -> bool,
+    ) {
+        let latest = Instant::now() + PATIENCE;
+        while !happened(self) && Instant::now() < latest {
+            self.calm().await;
+            self.work(processes).await;
+            self.listen(heard, Instant::now() + self.lease).await;
+        }
     }
 }

@@ -156,10 +156,7 @@ impl Supervisor {
         let half = Instant::now() + time / 2;
         let mut next_strike = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
-            self.do_what_is_due().await;
-            while self.working() < processes {
-                self.ask_anew().await;
-            }
+            self.work(processes).await;
             if Instant::now() >= next_strike {
                 if self.tally.steps == 0 && Instant::now() > half {
                     self.set_the_clock();
@@ -169,6 +166,14 @@ impl Supervisor {
                     Instant::now() + self.chance.between(Duration::from_millis(20), Duration::from_millis(350));
             }
             self.listen(heard, next_strike.min(end)).await;
+        }
+    }
+
+    /// Does what is due and keeps so many processes busy.
+    pub async fn work(&mut self, processes: usize) {
+        self.do_what_is_due().await;
+        while self.working() < processes {
+            self.ask_anew().await;
         }
     }
 
