@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     chaos::{Gremlin, Rng},
+    past::{File, Past, Replicated},
     support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
 };
 
@@ -25,13 +26,15 @@ pub struct Arena {
     /// How the supervisor does, past everything that goes wrong.
     pub direct: String,
     pub gremlins: Vec<Box<dyn Gremlin>>,
-    _folder: Option<tempfile::TempDir>,
+    /// What makes it go back in time; only where that was asked for.
+    pub past: Option<Box<dyn Past>>,
+    folder: Option<tempfile::TempDir>,
 }
 
 impl Arena {
     /// One that somebody else looks after.
     pub fn given(url: &str) -> Self {
-        Self { url: url.to_owned(), direct: url.to_owned(), gremlins: Vec::new(), _folder: None }
+        Self { url: url.to_owned(), direct: url.to_owned(), gremlins: Vec::new(), past: None, folder: None }
     }
 
     /// A new one. `members`: of an etcd cluster.
@@ -39,17 +42,18 @@ impl Arena {
         match kind {
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
-                let url = format!("sqlite://{}", folder.path().join("coordination.sqlite").display());
-                Self { _folder: Some(folder), ..Self::given(&url) }
+                let url = format!("sqlite://{}", folder.path().join("store").join(File::NAME).display());
+                Self { folder: Some(folder), ..Self::given(&url) }
             }
             Kind::Postgres => {
-                let server = Postgres::start(&[]);
+                // A kill of the server loses no commit; one that does is a run of its own.
+                let server = Postgres::start(&["synchronous_commit=on"]);
                 let database = server.database();
                 let direct = server.url("postgres", &database);
                 let proxy = Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port)));
                 let url = format!("postgres://postgres@{}/{database}", proxy.host());
                 let died = Box::new(Death(Mutex::new(Dies::Postgres(server))));
-                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], _folder: None }
+                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], past: None, folder: None }
             }
             Kind::Etcd => {
                 let cluster = Etcd::start(members, &[]);
@@ -59,7 +63,7 @@ impl Arena {
                 let ways: Vec<String> = proxies.iter().map(|proxy| proxy.host()).collect();
                 let url = format!("etcd://{}/metal", ways.join(","));
                 let died = Box::new(Death(Mutex::new(Dies::Etcd(cluster, members))));
-                Self { url, direct, gremlins: vec![Box::new(Network(proxies)), died], _folder: None }
+                Self { url, direct, gremlins: vec![Box::new(Network(proxies)), died], past: None, folder: None }
             }
             Kind::Kubernetes => {
                 let cluster = Kubernetes::start();
@@ -69,8 +73,58 @@ impl Arena {
                 let through = cluster.kubeconfig_at(&format!("https://{}", proxy.host()), "admin");
                 let url = Kubernetes::store_of(&namespace, &through);
                 let died = Box::new(Death(Mutex::new(Dies::Kubernetes(Box::new(cluster)))));
-                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], _folder: None }
+                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], past: None, folder: None }
             }
+        }
+    }
+}
+
+impl Arena {
+    /// A new one that can go back in time, and that does not die otherwise.
+    pub fn with_past(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => {
+                let arena = Self::new(kind, 1);
+                let folder = arena.folder.as_ref().unwrap().path().join("store");
+                Self { past: Some(Box::new(File::in_folder(&folder))), ..arena }
+            }
+            Kind::Postgres => {
+                let server = Postgres::start(&["synchronous_commit=on"]);
+                let database = server.database();
+                let [way, direct] = [(), ()].map(|()| Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port))));
+                let url = |way: &Toxiproxy| format!("postgres://postgres@{}/{database}", way.host());
+                let past = Replicated::new(server, vec![Arc::clone(&way), Arc::clone(&direct)]);
+                Self {
+                    gremlins: vec![Box::new(Network(vec![Arc::clone(&way)]))],
+                    past: Some(Box::new(past)),
+                    direct: url(&direct),
+                    ..Self::given(&url(&way))
+                }
+            }
+            Kind::Etcd => {
+                let cluster = Etcd::start(1, &[]);
+                let (direct, way) = (cluster.url("metal"), Arc::new(Toxiproxy::to(&cluster.hosts())));
+                let url = format!("etcd://{}/metal", way.host());
+                Self {
+                    gremlins: vec![Box::new(Network(vec![way]))],
+                    past: Some(Box::new(cluster)),
+                    direct,
+                    ..Self::given(&url)
+                }
+            }
+            Kind::Kubernetes => unreachable!("its store is an etcd"),
+        }
+    }
+
+    /// Lets workers of other users in.
+    pub fn open_to_all(&self) {
+        let Some(folder) = &self.folder else { return };
+        let store = folder.path().join("store");
+        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
+        std::fs::set_permissions(&store, mode(0o777)).unwrap();
+        for entry in std::fs::read_dir(&store).unwrap() {
+            std::fs::set_permissions(entry.unwrap().path(), mode(0o666)).unwrap();
         }
     }
 }

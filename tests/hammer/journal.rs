@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::checker::{Change, Line, State};
 
+/// Tells of a machine that is on its way.
+pub const UNDER_WAY: &str = "under way";
+
 /// Every mutation that reached a machine.
 pub fn lines(simulator: &Simulator) -> Vec<Line> {
     simulator.journal(&JournalQuery::default()).into_iter().filter_map(line).collect()
@@ -52,7 +55,7 @@ pub fn states(simulator: &Simulator) -> BTreeMap<String, State> {
         let mut boot: BTreeMap<_, _> = boot.map(|(property, value)| (property.to_owned(), value)).into();
         boot.extend(seen.boot.http_boot_uri.map(|uri| ("HttpBootUri".to_owned(), uri)));
         if !matches!(seen.power, PowerState::On | PowerState::Off) || seen.pending_boot.is_some() {
-            boot.insert("under way".to_owned(), format!("{} {:?}", seen.power, seen.pending_boot));
+            boot.insert(UNDER_WAY.to_owned(), format!("{} {:?}", seen.power, seen.pending_boot));
         }
         (name, State { on: seen.power == PowerState::On, boot })
     };

@@ -1,6 +1,9 @@
 //! The processes as the supervisor sees them: started, told, listened to, stopped, killed.
 
-use std::{env, process::Stdio, time::Duration};
+use std::{
+    process::{Command as Program, Stdio},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::{
@@ -30,18 +33,22 @@ pub struct Process {
     pub order: Option<Order>,
     /// Until when it is stopped.
     pub stopped: Option<Instant>,
+    /// Since when it is stopped, or was stopped last.
+    pub stopped_at: Option<Instant>,
     /// When it is told to give its server back.
     pub release_at: Option<Instant>,
     /// Whether it was killed by us.
     pub killed: bool,
+    /// Whether it is of another version.
+    pub other_version: bool,
     child: Child,
     input: Option<ChildStdin>,
 }
 
 impl Process {
-    /// Starts this test binary again as a worker.
-    pub fn start(number: u64, settings: &[(&str, String)], events: UnboundedSender<Event>) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
+    /// Starts a test binary, mostly this one again, as a worker.
+    pub fn start(number: u64, program: Program, settings: &[(&str, String)], events: UnboundedSender<Event>) -> Self {
+        let mut child = Command::from(program)
             .args(["--exact", "a_worker", "--ignored", "--nocapture", "--test-threads=1"])
             .envs(settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
@@ -63,8 +70,10 @@ impl Process {
             pid: child.id().unwrap(),
             order: None,
             stopped: None,
+            stopped_at: None,
             release_at: None,
             killed: false,
+            other_version: false,
             input: child.stdin.take(),
             child,
         }
@@ -98,6 +107,7 @@ impl Process {
     pub async fn stop(&mut self, until: Instant) {
         self.signal(Signal::STOP);
         self.stopped = Some(until);
+        self.stopped_at = Some(Instant::now());
         let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         tokio::task::spawn_blocking(move || waitid(WaitId::Pid(pid), options)).await.unwrap().unwrap();

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::checker::{Change, Course, ENABLED, Line, Rule, State, TARGET, judge};
+use crate::{
+    checker::{Change, Course, ENABLED, Line, Rule, State, TARGET, judge},
+    epochs::{Border, judge_parts},
+};
 
 fn boot(enabled: &str, target: &str) -> Change {
     Change::Boot([(ENABLED, enabled), (TARGET, target)].map(|(name, value)| (name.to_owned(), value.to_owned())).into())
@@ -33,6 +36,7 @@ fn course(asked: &[&str], did: &[(&str, Change)]) -> Course {
         end: machines(),
         lines: did.iter().enumerate().map(line).collect(),
         caught: BTreeSet::new(),
+        failed: BTreeSet::new(),
     }
 }
 
@@ -160,4 +164,48 @@ fn whoever_was_caught_between_look_and_call_may_be_late_once() {
     let again = Line { at: 9, ..late.lines[2].clone() };
     late.lines.push(again);
     assert!(broken(&late).contains(&Rule::Fencing), "once");
+}
+
+#[test]
+fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
+    let (off, on) = (|| reset("ForceOff"), || reset("On"));
+    let did = [
+        ("hold-1.1", off()),
+        ("hold-1.1", on()),
+        ("hold-2.1", off()),
+        // Here the store went back to when hold-1 had the server.
+        ("hold-1.2", off()),
+        ("hold-1.2", on()),
+        ("hold-2.2", off()),
+        ("hold-2.2", on()),
+    ];
+    let whole = course(&["hold-1", "hold-2"], &did);
+    let rules = |course: &Course, border: &Border| {
+        let faults = judge_parts(course, std::slice::from_ref(border));
+        faults.into_iter().map(|fault| fault.rule).collect::<Vec<_>>()
+    };
+    let border = Border { at: 2, over: ["hold-1".to_owned()].into(), ..Border::default() };
+    assert_eq!(rules(&whole, &border), []);
+    assert!(!judge(&whole).is_empty(), "as one part it is no good run");
+
+    // What a hold did that had ended is judged, and what nobody puts in order is a fault of the last part.
+    let mut bad = whole.clone();
+    bad.lines.remove(1);
+    assert_eq!(rules(&bad, &border), [Rule::Restore]);
+    bad = whole.clone();
+    bad.lines.swap_remove(4);
+    assert!(rules(&bad, &border).contains(&Rule::Restore));
+
+    // Whoever goes on where it stood puts back what it did before.
+    let mut on_and_on = whole.clone();
+    on_and_on.lines.drain(3..6);
+    let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
+    assert_eq!(rules(&on_and_on, &Border { goes_on, ..border.clone() }), []);
+    // Without a change before the border, and none after it, a hold is lost, unless the person ended it.
+    on_and_on.asked.insert("hold-3".into(), "node1".into());
+    let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
+    let mut border = Border { goes_on, ..border };
+    assert_eq!(rules(&on_and_on, &border), [Rule::Lost]);
+    border.ended.insert("hold-3".into());
+    assert_eq!(rules(&on_and_on, &border), []);
 }

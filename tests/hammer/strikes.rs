@@ -24,8 +24,11 @@ impl Supervisor {
         let kind = self.chance.below(100);
         if kind >= 80 {
             self.tally.strikes += 1;
-            let which = self.chance.below(self.gremlins.len());
-            self.gremlins[which].strike(&mut self.chance).await;
+            let which = self.chance.below(self.gremlins.len() + usize::from(self.hand.is_some()));
+            match self.gremlins.get(which) {
+                Some(gremlin) => gremlin.strike(&mut self.chance).await,
+                None => self.set_the_clock(),
+            }
             return;
         }
         // Most processes wait for their turn; those that have a server are where it hurts.
@@ -44,6 +47,14 @@ impl Supervisor {
                 let _ = self.simulator.remove_fault(fault);
                 self.simulator.release_all();
             }
+        }
+    }
+
+    /// Sets the clock on the wall, where that is part of the run.
+    pub fn set_the_clock(&mut self) {
+        if let Some(hand) = &mut self.hand {
+            self.tally.steps += 1;
+            hand.strike(&mut self.chance);
         }
     }
 

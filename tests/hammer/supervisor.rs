@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
+    process::Command,
     sync::Arc,
     time::Duration,
 };
 
-use bmc_simulator::{Behaviour, JournalMode, Simulator, SimulatorConfig, SystemUuid};
+use bmc_simulator::{BootOverride, Simulator};
 use secrecy::ExposeSecret as _;
 use terraform_provider_metal::{
     clock::SystemClock,
@@ -15,25 +17,25 @@ use terraform_provider_metal::{
     store::Store,
 };
 use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::{Instant, sleep_until, timeout},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender},
+    time::{Instant, sleep_until},
 };
 use uuid::Uuid;
 
 use crate::{
-    arena::{Arena, Kind},
+    arena::Arena,
     chaos::{Gremlin, LostReplies, Rng},
-    checker::Course,
-    journal,
+    checker::State,
+    epochs::Border,
+    hidden, journal,
+    past::Past,
     process::{Event, Process},
+    scene::Scene,
     sizes::Sizes,
-    tally::{Tally, hand_overs, shortened},
+    tally::{Tally, shortened},
     wall::Hand,
     worker::{self, From, Order},
 };
-
-/// How long everything that is unfinished may take once nothing goes wrong any more.
-const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A hold that was asked for.
 #[derive(Debug)]
@@ -44,13 +46,15 @@ pub struct Hold {
     /// Its record, as soon as somebody said it.
     pub uid: Option<Uid>,
     /// Whether an attempt was told to give the server back.
-    releasing: bool,
+    pub releasing: bool,
+    /// Whether it is known to be over, although the store says otherwise: it is to be ended there too.
+    pub known_over: bool,
     /// How it ended.
     pub over: Option<String>,
     /// The processes that work on it, also those that were replaced.
     by: BTreeSet<u64>,
     /// When the next attempt begins.
-    retry_at: Option<Instant>,
+    pub retry_at: Option<Instant>,
 }
 
 /// Everything that a run needs to know while it runs.
@@ -60,87 +64,41 @@ pub struct Supervisor {
     pub lease: Duration,
     pub processes: BTreeMap<u64, Process>,
     settings: Vec<(&'static str, String)>,
-    servers: Vec<String>,
+    pub servers: Vec<String>,
+    /// How every server was before the run.
+    pub home: BTreeMap<String, (State, BootOverride)>,
+    pub scene: Scene,
+    /// The scope of all names.
+    pub run: String,
+    /// How the store is reached past everything that goes wrong.
+    pub direct: String,
     pub holds: BTreeMap<u64, Hold>,
     pub store: Arc<dyn Store>,
     pub gremlins: Vec<Box<dyn Gremlin>>,
+    pub past: Option<Box<dyn Past>>,
+    pub borders: Vec<Border>,
+    /// Whether nothing is begun: neither a hold nor another attempt at one.
+    pub frozen: bool,
+    pub hand: Option<Hand>,
     _arena: Arena,
     _wall: tempfile::TempDir,
     pub events: UnboundedSender<Event>,
     started: u64,
     pub tally: Tally,
-    /// See [`Outcome`].
-    problems: Vec<String>,
+    /// See [`crate::run::Outcome`].
+    pub problems: Vec<String>,
     /// What [`Course::caught`] tells the checker.
     pub caught: BTreeSet<String>,
 }
 
-/// What came of a run.
-#[derive(Debug)]
-pub struct Outcome {
-    /// For the checker.
-    pub course: Course,
-    pub tally: Tally,
-    /// What went wrong beside the rules: processes that ended in a way that nobody meant, holds that did not end.
-    pub problems: Vec<String>,
-}
-
-/// A whole run.
-pub async fn run(sizes: &Sizes, kind: Kind) -> Outcome {
-    let began = Instant::now();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let millis = Duration::from_millis;
-    let behaviour = Behaviour {
-        power_on: millis(4),
-        power_off: millis(3),
-        graceful_shutdown: millis(8),
-        boot: millis(5),
-        ..Behaviour::instant()
-    };
-    let mut config = SimulatorConfig {
-        any_account: true,
-        journal: JournalMode::KeepChanges(usize::MAX),
-        ..SimulatorConfig::with_systems(sizes.servers).without_tls().with_behaviour(behaviour)
-    };
-    // Machines of their own, for a store that has seen other runs.
-    config.systems.iter_mut().for_each(|system| system.uuid = Some(SystemUuid::Real(Uuid::new_v4())));
-    let simulator = Simulator::start(config).await.unwrap();
-    let start = journal::states(&simulator);
-    let members = if sizes.processes > 32 { 3 } else { 1 };
-    let arena = sizes.url.as_ref().map_or_else(|| Arena::new(kind, members), |url| Arena::given(url));
-    let (events, mut heard) = unbounded_channel();
-    let mut supervisor = Supervisor::new(sizes, &simulator, arena, events).await;
-
-    supervisor.hammer(&mut heard, sizes).await;
-    supervisor.calm().await;
-    if timeout(PATIENCE, supervisor.finish(&mut heard)).await.is_err() {
-        let unfinished = format!("not over in time: {}", supervisor.unfinished().await);
-        supervisor.problems.push(unfinished);
-    }
-    supervisor.store.close().await;
-    let at_rest = || (journal::states(&simulator) == start).then_some(());
-    // Whether it is so is the checker's business.
-    let _ = simulator.wait_until("machines at rest", Duration::from_secs(5), at_rest).await;
-
-    let asked = supervisor.holds.iter().map(|(number, hold)| (format!("hold-{number}"), hold.server.clone())).collect();
-    let course = Course {
-        asked,
-        start,
-        end: journal::states(&simulator),
-        lines: journal::lines(&simulator),
-        caught: supervisor.caught.clone(),
-    };
-    simulator.stop().await;
-    drop(supervisor.processes);
-    let mut tally = supervisor.tally;
-    tally.mutations = course.lines.len();
-    tally.hand_overs = hand_overs(&course);
-    tally.seconds = began.elapsed().as_secs_f64();
-    Outcome { course, tally, problems: supervisor.problems }
-}
-
 impl Supervisor {
-    async fn new(sizes: &Sizes, simulator: &Simulator, mut arena: Arena, events: UnboundedSender<Event>) -> Self {
+    pub async fn new(
+        sizes: &Sizes,
+        simulator: &Simulator,
+        mut arena: Arena,
+        scene: Scene,
+        events: UnboundedSender<Event>,
+    ) -> Self {
         let servers = simulator.systems();
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
         // The supervisor looks from the same machine, at a clock that is right: it judges nothing by it.
@@ -150,7 +108,13 @@ impl Supervisor {
         gremlins.push(Box::new(LostReplies(simulator.clone())));
         let wall = tempfile::tempdir().unwrap();
         let file = wall.path().join("wrong-by");
-        gremlins.push(Box::new(Hand::on(file.clone(), sizes.lease)));
+        // Elsewhere the run ends before what the wrong clock dated.
+        let hand = scene.is_plain().then(|| Hand::on(file.clone(), sizes.lease));
+        let run = format!("hammer-{}", &Uuid::new_v4().simple().to_string()[..12]);
+        let state = |name: &String| (journal::states(simulator)[name].clone(), simulator.system(name).unwrap().boot);
+        if scene.hidden.is_some() {
+            arena.open_to_all();
+        }
         Self {
             simulator: simulator.clone(),
             chance: Rng::new(sizes.seed),
@@ -158,16 +122,24 @@ impl Supervisor {
             processes: BTreeMap::new(),
             settings: vec![
                 (worker::URL, arena.url.clone()),
-                (worker::RUN, format!("hammer-{}", &Uuid::new_v4().simple().to_string()[..12])),
+                (worker::RUN, run.clone()),
                 (worker::SERVERS, addresses.join(" ")),
                 (worker::PASSWORD, simulator.credentials().password.expose_secret().to_owned()),
                 (worker::LEASE, sizes.lease.as_millis().to_string()),
                 (worker::WALL, file.display().to_string()),
             ],
+            home: servers.iter().map(|name| (name.clone(), state(name))).collect(),
             servers,
+            scene,
+            run,
+            direct: arena.direct.clone(),
             holds: BTreeMap::new(),
             store,
             gremlins,
+            past: arena.past.take(),
+            borders: Vec::new(),
+            frozen: false,
+            hand,
             _arena: arena,
             _wall: wall,
             events,
@@ -179,15 +151,16 @@ impl Supervisor {
     }
 
     /// Holds, kills, stops and strikes until the time is over.
-    async fn hammer(&mut self, heard: &mut UnboundedReceiver<Event>, sizes: &Sizes) {
-        let end = Instant::now() + sizes.chaos;
+    pub async fn hammer(&mut self, heard: &mut UnboundedReceiver<Event>, time: Duration, processes: usize) {
+        let end = Instant::now() + time;
+        let half = Instant::now() + time / 2;
         let mut next_strike = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
-            self.do_what_is_due().await;
-            while self.working() < sizes.processes {
-                self.ask_anew().await;
-            }
+            self.work(processes).await;
             if Instant::now() >= next_strike {
+                if self.tally.steps == 0 && Instant::now() > half {
+                    self.set_the_clock();
+                }
                 self.strike().await;
                 next_strike =
                     Instant::now() + self.chance.between(Duration::from_millis(20), Duration::from_millis(350));
@@ -196,10 +169,26 @@ impl Supervisor {
         }
     }
 
-    /// Ends all harm: whoever is stopped goes on.
-    async fn calm(&mut self) {
+    /// Does what is due and keeps so many processes busy.
+    pub async fn work(&mut self, processes: usize) {
+        self.do_what_is_due().await;
+        while self.working() < processes {
+            self.ask_anew().await;
+        }
+    }
+
+    /// Ends what the gremlins did.
+    pub async fn soothe(&self) {
         for gremlin in &self.gremlins {
             gremlin.calm().await;
+        }
+    }
+
+    /// Ends all harm: whoever is stopped goes on.
+    pub async fn calm(&mut self) {
+        self.soothe().await;
+        if let Some(hand) = &mut self.hand {
+            hand.calm();
         }
         for process in self.processes.values_mut().filter(|process| process.stopped.is_some()) {
             process.go_on();
@@ -207,7 +196,7 @@ impl Supervisor {
     }
 
     /// Until every hold is over and every process has ended.
-    async fn finish(&mut self, heard: &mut UnboundedReceiver<Event>) {
+    pub async fn finish(&mut self, heard: &mut UnboundedReceiver<Event>) {
         loop {
             self.do_what_is_due().await;
             self.processes.values_mut().filter(|process| process.order.is_none()).for_each(Process::dismiss);
@@ -231,17 +220,37 @@ impl Supervisor {
             self.processes.iter().find(|(_, process)| idle(process) && !process.killed).map(|(number, _)| *number);
         found.unwrap_or_else(|| {
             self.started += 1;
-            let process = Process::start(self.started, &self.settings, self.events.clone());
+            let (program, other_version) = self.program();
+            let mut process = Process::start(self.started, program, &self.settings, self.events.clone());
+            process.other_version = other_version;
             self.processes.insert(self.started, process);
             self.started
         })
     }
 
+    /// What the next process runs, and whether it is of another version.
+    fn program(&mut self) -> (Command, bool) {
+        if let Some(hidden) = &self.scene.hidden {
+            let user = *self.chance.pick(&hidden::USERS).unwrap();
+            return (hidden.command(user).unwrap(), false);
+        }
+        let turn = self.scene.other_version.as_ref().filter(|_| self.started.is_multiple_of(2));
+        (Command::new(turn.cloned().unwrap_or_else(|| env::current_exe().unwrap())), turn.is_some())
+    }
+
     async fn ask_anew(&mut self) {
         let number = u64::try_from(self.holds.len()).unwrap() + 1;
         let server = self.chance.pick(&self.servers).unwrap().clone();
-        let hold =
-            Hold { server, attempt: 0, uid: None, releasing: false, over: None, by: BTreeSet::new(), retry_at: None };
+        let hold = Hold {
+            server,
+            attempt: 0,
+            uid: None,
+            releasing: false,
+            known_over: false,
+            over: None,
+            by: BTreeSet::new(),
+            retry_at: None,
+        };
         self.holds.insert(number, hold);
         let from = if self.chance.percent(60) { From::Ask } else { From::Hold };
         self.begin(number, from).await;
@@ -250,7 +259,8 @@ impl Supervisor {
     /// The next attempt at a hold.
     async fn begin(&mut self, number: u64, from: From) {
         let by = self.idle();
-        let elsewhere = self.chance.percent(50);
+        // Where nobody sees anybody, each is asked to look.
+        let elsewhere = self.chance.percent(50) && self.scene.hidden.is_none();
         let hold = self.holds.get_mut(&number).unwrap();
         hold.attempt += 1;
         hold.retry_at = None;
@@ -281,10 +291,11 @@ impl Supervisor {
         self.begin(number, from).await;
     }
 
-    async fn do_what_is_due(&mut self) {
+    pub async fn do_what_is_due(&mut self) {
         let now = Instant::now();
         for process in self.processes.values_mut() {
             if process.stopped.is_some_and(|until| until <= now) {
+                self.tally.outlasted += usize::from(process.stopped_at.is_some_and(|since| now - since > self.lease));
                 process.go_on();
             }
         }
@@ -300,16 +311,17 @@ impl Supervisor {
             hold.releasing |= in_force;
             process.tell(if in_force { "release" } else { "leave" }).await;
         }
-        let again: Vec<u64> = self.holds.iter().filter(|(_, hold)| due(hold.retry_at)).map(|(n, _)| *n).collect();
+        let due = |hold: &Hold| due(hold.retry_at) && !self.frozen;
+        let again: Vec<u64> = self.holds.iter().filter(|(_, hold)| due(hold)).map(|(n, _)| *n).collect();
         for number in again {
             self.begin_again(number).await;
         }
     }
 
     /// The next thing that somebody does, but not longer than until something is due.
-    async fn listen(&mut self, heard: &mut UnboundedReceiver<Event>, until: Instant) {
+    pub async fn listen(&mut self, heard: &mut UnboundedReceiver<Event>, until: Instant) {
         let processes = self.processes.values().flat_map(|process| [process.stopped, process.release_at]);
-        let holds = self.holds.values().map(|hold| hold.retry_at);
+        let holds = self.holds.values().map(|hold| hold.retry_at.filter(|_| !self.frozen));
         let until = processes.chain(holds).flatten().fold(until, Instant::min);
         tokio::select! {
             event = heard.recv() => match event.unwrap() {
@@ -323,6 +335,7 @@ impl Supervisor {
 
     fn said(&mut self, by: u64, word: &str, rest: &str) {
         let process = self.processes.get_mut(&by).unwrap();
+        self.tally.hidden += usize::from(word == "ready" && rest == worker::HIDDEN);
         let Some(order) = process.order.clone() else { return };
         let hold = self.holds.get_mut(&order.number).unwrap();
         match word {
@@ -338,15 +351,20 @@ impl Supervisor {
                 }
                 return;
             }
-            "over" => {
+            _ if word == "over" || (hold.known_over && ["Withdrawn", "the record is gone"].contains(&rest)) => {
                 if hold.over.is_none() {
                     self.tally.done += 1;
+                    self.tally.by_other_version += usize::from(process.other_version);
                     hold.over = Some(rest.to_owned());
                     hold.retry_at = None;
                     *self.tally.said.entry(shortened(&format!("over {rest}"))).or_default() += 1;
                 }
             }
-            "failed" => *self.tally.said.entry(shortened(rest)).or_default() += 1,
+            "failed" => {
+                let gone = ["went back in time", "was replaced by another one"];
+                self.tally.noticed += usize::from(self.frozen && gone.iter().any(|words| rest.contains(words)));
+                *self.tally.said.entry(shortened(rest)).or_default() += 1;
+            }
             _ => return,
         }
         process.order = None;
@@ -373,7 +391,7 @@ impl Supervisor {
     }
 
     /// What is not over, for people.
-    async fn unfinished(&self) -> String {
+    pub async fn unfinished(&self) -> String {
         let mut text = String::new();
         for (number, hold) in self.holds.iter().filter(|(_, hold)| hold.over.is_none() || !hold.by.is_empty()) {
             let record = match &hold.uid {

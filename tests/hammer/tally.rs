@@ -16,6 +16,26 @@ pub struct Tally {
     pub replaced: usize,
     /// Those that went on in the middle of what the later attempt did.
     pub overtaken: usize,
+    /// Stops that were longer than a lease.
+    pub outlasted: usize,
+    /// Steps of the clock on the wall.
+    pub steps: usize,
+    /// Attempts that ended because the store had lost what they saw.
+    pub noticed: usize,
+    /// Maintenances that waited for an inspection after the store went back.
+    pub marked: usize,
+    /// Servers that a person mended by hand then.
+    pub mended: usize,
+    /// Holds whose end the store lost.
+    pub undone: usize,
+    /// Holds in the middle of their work that the store lost.
+    pub lost: usize,
+    /// Holds that were over and that the store believed to be active.
+    pub reopened: usize,
+    /// Processes that see no other one.
+    pub hidden: usize,
+    /// Holds that a process of another version brought to their end.
+    pub by_other_version: usize,
     /// Attempts after the first, for whatever reason.
     pub retries: usize,
     /// Strikes at what stands between.
@@ -35,20 +55,33 @@ impl fmt::Display for Tally {
         }
         write!(
             f,
-            "holds done {}, kills {}, stops {} ({} ambushed, {} replaced, {} overtaken), retries {}, strikes {}, mutations {}, hand-overs {}, \
-             seconds {:.1}",
+            "holds done {}, kills {}, stops {} ({} past the lease, {} ambushed, {} replaced, {} overtaken), retries {}, strikes {}, \
+             wall steps {}, mutations {}, hand-overs {}, seconds {:.1}",
             self.done,
             self.kills,
             self.stops,
+            self.outlasted,
             self.ambushed,
             self.replaced,
             self.overtaken,
             self.retries,
             self.strikes,
+            self.steps,
             self.mutations,
             self.hand_overs,
             self.seconds
-        )
+        )?;
+        let special = [
+            ("noticed that the store went back", self.noticed),
+            ("marked for inspection", self.marked),
+            ("servers mended by hand", self.mended),
+            ("holds whose end was lost", self.undone),
+            ("holds that were lost whole", self.lost),
+            ("holds that it believed to be active", self.reopened),
+            ("processes that see no other", self.hidden),
+            ("holds done by the other version", self.by_other_version),
+        ];
+        special.iter().filter(|(_, times)| *times > 0).try_for_each(|(what, times)| write!(f, ", {what} {times}"))
     }
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::clock::{BootTime, Clock, SystemClock};
 
-use crate::chaos::{Gremlin, Rng};
+use crate::chaos::Rng;
 
 /// By how much it is wrong at most: far more than a lease, less than what a place in the queue is kept for.
 const MOST: usize = 600_000;
@@ -53,29 +53,34 @@ impl Clock for Wall {
 pub struct Hand {
     file: PathBuf,
     lease: Duration,
+    /// The most that it was wrong by.
+    furthest: usize,
 }
 
 impl Hand {
     pub fn on(file: PathBuf, lease: Duration) -> Self {
-        Self { file, lease }
+        Self { file, lease, furthest: 0 }
     }
 
-    fn set(&self, wrong: usize) {
+    fn set(&mut self, wrong: usize) {
+        self.furthest = self.furthest.max(wrong);
         // All at once: who reads in between sees the one or the other.
         let new = self.file.with_extension("new");
         fs::write(&new, wrong.to_string()).unwrap();
         fs::rename(&new, &self.file).unwrap();
     }
-}
 
-#[async_trait]
-impl Gremlin for Hand {
-    async fn strike(&self, chance: &mut Rng) {
+    /// Sets the clock.
+    pub fn strike(&mut self, chance: &mut Rng) {
         let lease = usize::try_from(self.lease.as_millis()).unwrap();
         // By a little more than a lease, or by minutes.
-        let wrong = if chance.percent(50) { lease + chance.below(lease) } else { chance.below(MOST) };
+        let wrong = if chance.percent(70) { lease + chance.below(lease) } else { chance.below(MOST) };
         self.set(if chance.percent(30) { 0 } else { wrong });
     }
 
-    async fn calm(&self) {}
+    /// Sets it for the last time, past everything that was dated by it: a call whose outcome is not known is waited for
+    /// until it cannot come any more, by this clock, and a run does not last that long.
+    pub fn calm(&mut self) {
+        self.set(self.furthest);
+    }
 }

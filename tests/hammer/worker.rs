@@ -26,7 +26,7 @@ use terraform_provider_metal::{
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio_util::sync::CancellationToken;
 
-use crate::wall::Wall;
+use crate::{hidden, wall::Wall};
 
 pub const URL: &str = "HAMMER_WORKER_URL";
 pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
@@ -38,6 +38,9 @@ pub const RUN: &str = "HAMMER_WORKER_RUN";
 
 /// The file that says how wrong the clock on the wall is.
 pub const WALL: &str = "HAMMER_WORKER_WALL";
+
+/// What a process says at its start that sees no other one.
+pub const HIDDEN: &str = "hidden";
 
 /// From which point on a hold is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +161,7 @@ pub async fn work() {
         probe: Arc::new(HttpProbe::new(&ProbeSettings::default()).unwrap()),
         told: BufReader::new(tokio::io::stdin()).lines(),
     };
-    println!("<ready>");
+    println!("<ready> {}", if hidden::sees_nothing() { HIDDEN } else { "" });
     while let Some(line) = worker.told.next_line().await.unwrap() {
         let order = Order::of(&line);
         let said = match worker.engine(&order).await {

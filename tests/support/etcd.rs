@@ -70,7 +70,7 @@ impl Etcd {
                 Member { server, client: *client, peer: *peer, folder, command }
             })
             .collect();
-        let this = Self { members };
+        let mut this = Self { members };
         for member in 0..this.members.len() {
             this.wait_until_ready(member);
         }
@@ -85,7 +85,7 @@ impl Etcd {
     }
 
     /// Waits until a member takes part: its port is open, and it knows a leader.
-    fn wait_until_ready(&self, member: usize) {
+    fn wait_until_ready(&mut self, member: usize) {
         let began = Instant::now();
         loop {
             let https = self.members[member].command.iter().any(|argument| argument.starts_with("--cert-file"));
@@ -98,6 +98,12 @@ impl Etcd {
                 return;
             }
             let log = self.members[member].server.log();
+            // While it was dead, somebody's connection may have got its port.
+            if log.contains("address already in use") && began.elapsed() < Duration::from_secs(50) {
+                let one = &mut self.members[member];
+                one.server.kill();
+                one.server = Server::start(&one.folder, SIGNAL, &one.command);
+            }
             assert!(began.elapsed() < Duration::from_mins(1), "etcd did not start: {log}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -148,6 +154,7 @@ impl Etcd {
     pub fn save(&mut self) {
         self.kill(0);
         let folder = self.members[0].folder.clone();
+        let _ = std::fs::remove_dir_all(folder.join("saved"));
         copy_folder(&folder.join("data"), &folder.join("saved"));
         self.start_again(0);
     }

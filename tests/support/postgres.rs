@@ -100,6 +100,19 @@ impl Postgres {
         Self::run(&folder, &data, free_port(), &more)
     }
 
+    /// An asynchronous standby that hears of what this server does through `way` (`host:port`).
+    pub fn standby(&self, way: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("metal-postgres-").tempdir().unwrap().keep();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let (data, program) = (folder.join("data"), programs().join("pg_basebackup"));
+        let (host, port) = way.split_once(':').unwrap();
+        let (program, to) = (program.to_str().unwrap(), data.to_str().unwrap());
+        let from = ["-h", host, "-p", port, "-U", "postgres"];
+        let how = ["-D", to, "-X", "stream", "-R", "-c", "fast", "--no-sync"];
+        run(&[&[program], from.as_slice(), how.as_slice()].concat());
+        Self::run(&folder, &data, free_port(), &self.more)
+    }
+
     /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
     pub fn durable(settings: &[&str]) -> Self {
         // The last one of a name counts.

@@ -52,6 +52,11 @@ impl Toxiproxy {
         self.ask("POST", "/proxies/way", &json!({"enabled": true}));
     }
 
+    /// Leads to another server from now on. All connections end.
+    pub fn lead_to(&self, upstream: &str) {
+        self.ask("POST", "/proxies/way", &json!({"upstream": upstream, "enabled": true}));
+    }
+
     /// Requests go on to arrive, but no reply comes back.
     pub fn lose_replies(&self) {
         // Nothing is closed, so that it takes the client's own patience to notice.

@@ -1,0 +1,197 @@
+//! The store goes back in time in the middle of a run, and the supervisor does what the guide "After a restore" asks of a
+//! person: with the command line, and with a look at the servers.
+
+use std::{collections::BTreeSet, process::Command, sync::Arc};
+
+use bmc_simulator::{PowerState, SystemChange};
+use serde_json::Value;
+use terraform_provider_metal::{
+    clock::SystemClock,
+    maintenance::{
+        lock::ServerLock,
+        machine,
+        state::{Maintenance, Phase},
+    },
+    settings::{Environment, open_store},
+};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    checker::{ENABLED, State, TARGET},
+    epochs::Border,
+    journal,
+    process::{Event, Process},
+    scene::Meanwhile,
+    supervisor::{Hold, Supervisor},
+};
+
+const REASON: &str = "the hammer put an earlier moment back";
+
+impl Supervisor {
+    /// Makes the store what it was when its moment was kept, and puts everything in order again.
+    pub async fn go_back(&mut self, heard: &mut UnboundedReceiver<Event>, meanwhile: Meanwhile) {
+        self.soothe().await;
+        self.simulator.release_all();
+        // A process that stands still has seen nothing of what is lost, so it has nothing to compare: the guide tells to
+        // end all of them, and of those that run it says that they notice.
+        for process in self.processes.values_mut().filter(|process| process.stopped.is_some()) {
+            process.kill();
+        }
+        self.frozen = true;
+        if meanwhile == Meanwhile::Ended {
+            self.end_all(heard).await;
+        }
+        let done = |(number, hold): (&u64, &Hold)| hold.over.as_ref().map(|_| format!("hold-{number}"));
+        let over: BTreeSet<String> = self.holds.iter().filter_map(done).collect();
+        let mut past = self.past.take().expect("a store whose moment was kept");
+        past.put_back().await;
+        self.past = Some(past);
+        if meanwhile == Meanwhile::Run {
+            let until = Instant::now() + self.lease * 3;
+            while Instant::now() < until && self.processes.values().any(|process| process.order.is_some()) {
+                self.do_what_is_due().await;
+                self.listen(heard, until).await;
+            }
+            self.end_all(heard).await;
+        }
+        let border = self.put_in_order(over).await;
+        self.borders.push(border);
+        self.frozen = false;
+    }
+
+    /// Ends every process at once and waits until it is gone.
+    async fn end_all(&mut self, heard: &mut UnboundedReceiver<Event>) {
+        self.processes.values_mut().filter(|process| !process.killed).for_each(Process::kill);
+        while !self.processes.is_empty() {
+            self.listen(heard, Instant::now() + Duration::from_secs(1)).await;
+        }
+        // What a dead process had sent already still arrives: the guide gives it a lease for that.
+        loop {
+            let before = self.simulator.sequence();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if self.simulator.sequence() == before {
+                break;
+            }
+        }
+        let resting = || {
+            let moves = |state: &State| state.boot.contains_key(journal::UNDER_WAY);
+            (!journal::states(&self.simulator).values().any(moves)).then_some(())
+        };
+        self.simulator.wait_until("machines at rest", Duration::from_secs(5), resting).await.unwrap();
+    }
+
+    /// What the guide says, in its order.
+    async fn put_in_order(&mut self, over: BTreeSet<String>) -> Border {
+        let mut border = Border { at: self.simulator.sequence(), over, ..Border::default() };
+        let said = self.command(&["store", "restored", "--reason", REASON, "--json"]).await;
+        let marked = serde_json::from_str::<Value>(&said).unwrap()["to_inspect"].as_array().unwrap().len();
+
+        self.store.close().await;
+        let clock = Arc::new(SystemClock::default());
+        (self.store, _) = open_store(Some(&self.direct), &Environment::default(), clock).await.unwrap();
+        let contents = self.store.contents().await.unwrap();
+        let active: Vec<Maintenance> = contents.locks.iter().flat_map(|lock| lock.active.clone()).collect();
+        assert_eq!(marked, active.len(), "every active maintenance is marked: {said}");
+        self.tally.marked += marked;
+
+        let mut untold: Vec<String> = active.iter().map(|record| record.id.to_string()).collect();
+        for server in self.servers.clone() {
+            let here = |lock: &&ServerLock| lock.active.iter().any(|record| record.server() == server);
+            let holder = contents.locks.iter().find(here).and_then(ServerLock::holder);
+            if let Some(accepted) = self.inspect(&server, holder, &mut border) {
+                untold.retain(|id| *id != accepted.id.to_string());
+                let (id, generation) = (accepted.id.to_string(), accepted.generation.to_string());
+                let words = ["release", &id, "--generation", &generation, "--reason", REASON, "--accept-as-is"];
+                self.command(&words).await;
+            }
+        }
+        if !untold.is_empty() {
+            let mut words = vec!["store", "inspected"];
+            words.extend(untold.iter().map(String::as_str));
+            words.extend(["--reason", "compared with the states"]);
+            self.command(&words).await;
+        }
+        self.start_again(&active);
+        border
+    }
+
+    /// Looks at a server. It is left alone where its holder was the last one that changed it and knows how it was before;
+    /// otherwise it is mended by hand. The holder is returned that would restore something else.
+    fn inspect<'a>(
+        &mut self,
+        server: &str,
+        holder: Option<&'a Maintenance>,
+        border: &mut Border,
+    ) -> Option<&'a Maintenance> {
+        let home = self.home[server].clone();
+        let name = |record: &Maintenance| record.id.to_string().rsplit_once('/').unwrap().1.to_owned();
+        let lines = journal::lines(&self.simulator);
+        let last = lines.iter().rev().find(|line| line.system == server && line.accepted);
+        let last = last.and_then(|line| line.account.rsplit_once('.')).map(|(hold, _)| hold);
+        let wrong = holder.filter(|holder| {
+            holder.prior.as_ref().is_some_and(|prior| !fits(prior.power, prior.boot.as_ref(), &home.0))
+        });
+        // One that has not recorded how the server was would record how it is now, half changed.
+        let knows = |holder: &Maintenance| holder.prior.is_some() && last == Some(name(holder).as_str());
+        let its_own = holder.is_some_and(knows);
+        if journal::states(&self.simulator)[server] != home.0 {
+            if let Some(holder) = holder.filter(|_| its_own && wrong.is_none()) {
+                border.goes_on.insert((server.to_owned(), name(holder)));
+            } else {
+                self.tally.mended += 1;
+                let power = if home.0.on { PowerState::On } else { PowerState::Off };
+                let change = SystemChange { power: Some(power), boot: Some(home.1), ..SystemChange::default() };
+                self.simulator.change_system(server, change).unwrap();
+            }
+        }
+        border.ended.extend(wrong.map(name));
+        wrong
+    }
+
+    /// What the owners of the configurations do next: what the store has lost is asked for anew, what it believes to be
+    /// active is brought to its end.
+    fn start_again(&mut self, active: &[Maintenance]) {
+        let now = Instant::now();
+        for (number, hold) in &mut self.holds {
+            let name = format!("/hold-{number}");
+            let known = active.iter().find(|record| record.id.to_string().ends_with(&name));
+            match (&hold.over, known) {
+                (Some(_), Some(record)) => {
+                    self.tally.reopened += 1;
+                    hold.over = None;
+                    (hold.releasing, hold.known_over) = (true, true);
+                    hold.uid = Some(record.uid.clone());
+                }
+                (None, None) if hold.uid.is_some() => {
+                    self.tally.lost += 1;
+                    hold.releasing = false;
+                    hold.uid = None;
+                }
+                // Its destroy withdraws it, because the store knows nothing of its work.
+                (None, Some(record)) if record.phase == Phase::Pending => hold.known_over = hold.releasing,
+                _ => {}
+            }
+            hold.retry_at = hold.over.is_none().then_some(now);
+        }
+    }
+
+    /// Runs the command line as a person does.
+    async fn command(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terraform-provider-metal"));
+        command.args(words).env("METAL_COORDINATION_URL", &self.direct).env("METAL_OWNER", &self.run);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+}
+
+/// Whether a recorded prior state is how the server was.
+fn fits(power: machine::PowerState, boot: Option<&machine::BootOverride>, home: &State) -> bool {
+    let same = |name: &str, value: Option<&String>| value.is_none_or(|value| home.boot.get(name) == Some(value));
+    (power == machine::PowerState::On) == home.on
+        && boot.is_none_or(|boot| same(ENABLED, boot.enabled.as_ref()) && same(TARGET, boot.target.as_ref()))
+}
