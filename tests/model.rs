@@ -1,18 +1,25 @@
 //! The lock protocol in every order of events that is possible: a model checker applies the real transitions to a small
 //! number of processes, each of which may be paused, crash, lose the store or be replaced at any moment.
 //!
-//! There is no limit on time, crashes or restarts; `model/world.rs` says why the space is finite all the same. The code
-//! around the transitions, `src/engine`, is modelled step by step in `model/process.rs`: whatever is one transaction, one
-//! look at the clock or one call there is one event here, and between any two of them everything else may happen. Not
-//! modelled: overdue holds, windows and approvals (`protocol.rs` has them), several records in one process, a wish that is
-//! changed under a hold, clocks that go at different speeds.
+//! Production `decide` and `ServerLock::apply` are what is explored: `model/process.rs` and `model/entering.rs` only call
+//! them as `src/engine` does. Whatever is one transaction, one look at the clock or one call there is one event here, and
+//! between any two of them everything else may happen. There is no limit on time, crashes or restarts; `model/identity.rs`
+//! says why the space is finite all the same.
 //!
-//! The tests that are ignored explore three at once: `cargo test --test model -- --ignored --nocapture`.
+//! Modelled are several records in one process, calls whose effect comes later than their answer, changes of a hold, what
+//! is not known of a process, and a store that is set back. Not modelled: overdue holds, windows and approvals
+//! (`protocol.rs` has them), external maintenance systems, boot overrides and media, clocks that go at different speeds.
+//!
+//! The tests that are ignored take minutes: `cargo test --test model -- --ignored --nocapture`, part of `make soak`.
 #![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "model/actions.rs"]
 mod actions;
+#[path = "model/entering.rs"]
+mod entering;
+#[path = "model/events.rs"]
+mod events;
 #[path = "model/identity.rs"]
 mod identity;
 #[path = "model/machine.rs"]
@@ -23,6 +30,8 @@ mod process;
 mod properties;
 #[path = "store/records.rs"]
 mod records;
+#[path = "model/times.rs"]
+mod times;
 #[path = "model/world.rs"]
 mod world;
 
@@ -31,12 +40,14 @@ use std::collections::{HashMap, hash_map::Entry};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use terraform_provider_metal::clock::{Clock, SystemClock};
 
-use actions::{Broken, Protocol};
+use actions::Protocol;
+use events::Broken;
 use properties::{
-    BOUNDED, DONE, ENDS, FORWARD, IN_TIME, KEPT, NO_LOST_HOLD, NOT_STALE, ONE_CALL, OUTLIVES, QUEUED, REMEMBERED, REPLACED,
-    SET_BACK, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
+    BOUNDED, DONE, ENDS, FORWARD, IN_TIME, KEPT, NO_LOST_HOLD, NOT_STALE, ONE_CALL, OUTLIVES, QUEUED, REMEMBERED,
+    REPLACED, SET_BACK, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
 };
-use world::{About, Role, World};
+use times::About;
+use world::{Role, World};
 
 /// Explores everything that a protocol can come to, and says how much that was. Of the situations that matter, those
 /// named must be among it.

@@ -14,7 +14,10 @@ use terraform_provider_metal::maintenance::{
     update::Stage,
 };
 
-use crate::world::{At, HOLD_PLACE, World, number};
+use crate::{
+    times::HOLD_PLACE,
+    world::{At, World, number},
+};
 
 impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -127,7 +130,7 @@ impl World {
             self.hash_record(record, state);
         }
         let effects = lock.extension.effects.iter();
-        let mut effects: Vec<_> = effects
+        let effects: Vec<_> = effects
             .filter(|effect| effect.until > self.now)
             .map(|effect| {
                 (number(&effect.root), number(&effect.by), action_name(&effect.action), self.ahead(effect.until))
@@ -153,12 +156,12 @@ impl World {
         }
         record.prior.as_ref().map(|prior| prior.power == PowerState::On).hash(state);
         if let Some(update) = &record.update {
-            let stage = match &update.stage {
+            let reached = match &update.stage {
                 Stage::Checking => 1,
                 Stage::Applying => 2,
                 Stage::Undoing { cause, stuck } => 3 + u8::from(cause.is_some()) + 2 * u8::from(stuck.is_some()),
             };
-            (stage, update.touched, update.before.as_ref().map(|before| before.power == PowerState::On)).hash(state);
+            (reached, update.touched, update.before.as_ref().map(|before| before.power == PowerState::On)).hash(state);
         }
         record.spec.server_power.map(|power| power == PowerTarget::On).hash(state);
         if let Some(attachment) = &record.attachment {
@@ -184,4 +187,3 @@ fn action_name(action: &Action) -> &'static str {
         _ => "other",
     }
 }
-

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    change::{Applied, Change, LockChange, Moment},
+    change::{Applied, Change, LockChange},
     decide::{Decision, Finish, Goal as Aim, Intent, Situation, decide},
-    ids::{Fence, Token, Uid},
+    ids::{Fence, Uid},
     lock::{Leases, Refusal, ServerLock},
     prepare::Facts,
     queue::Queue,
@@ -14,187 +14,14 @@ use terraform_provider_metal::maintenance::{
 };
 
 use crate::{
-    actions::{Broken, Protocol},
+    actions::Protocol,
+    entering::apply,
+    events::Broken,
     records::AGING,
-    world::{About, At, Goal, Role, Told, World, number},
+    world::{At, Goal, Role, Told, World, number},
 };
 
-/// Applies a change at a moment of the store.
-fn apply(
-    about: About,
-    lock: &mut ServerLock,
-    change: &LockChange<'_>,
-    leases: &Leases,
-    now: Timestamp,
-) -> Result<Applied, Refusal> {
-    lock.apply(change, &Moment { leases, now, aging: AGING, limits: &about.limits() })
-}
-
 impl Protocol {
-    /// Whether the store that a process finds is the one that it knows. Otherwise it refuses to work with it.
-    fn reaches(&self, world: &mut World, n: usize) -> bool {
-        let here = world.here;
-        let process = world.actors[n].process;
-        let names = !matches!(self.broken, Broken::NoCommitNames | Broken::SameTokens);
-        if names && world.is_behind(world.processes[process].seen) {
-            world.leave(n);
-            return false;
-        }
-        world.processes[process].seen = here;
-        true
-    }
-
-    /// `Engine::hold`, `resume`, `release`, `force_release` and `abandon` up to their drive.
-    pub fn enter(&self, world: &mut World, n: usize) -> bool {
-        let (process, subject) = (world.actors[n].process, world.roles[n].subject(n));
-        if world.runs(process) {
-            // One run asks once.
-            if world.actors[n].ran == world.processes[process].run || !self.reaches(world, n) {
-                return false;
-            }
-        } else {
-            world.processes[process].run += 1;
-            world.processes[process].seen = world.here;
-        }
-        world.actors[n].ran = world.processes[process].run;
-        world.actors[n].called = false;
-        if world.over & 1 << subject != 0 {
-            world.actors[n].goal = Goal::Over;
-            return true;
-        }
-        world.renew(process, world.now, world.now);
-        match world.actors[n].goal {
-            Goal::Hold => {
-                let request = world.request(n);
-                let token = self.token(world, n);
-                match self.attach(world, n, &LockChange::Enqueue { request: &request, claims: &[], token }) {
-                    Ok(Applied::Enqueued { fence: Some(fence), .. }) => self.drive(world, n, fence),
-                    // A person said that this name must not come back, or there is no hold any more.
-                    Err(Refusal::ReleasedBefore { .. }) => {
-                        world.actors[n].goal = Goal::Over;
-                        true
-                    }
-                    Err(Refusal::ParentNotHolding) => {
-                        let Role::Under(hold) = world.roles[subject] else { return false };
-                        world.actors[n].goal = Goal::Over;
-                        world.over & 1 << hold != 0 || world.actors[hold].goal == Goal::Over
-                    }
-                    _ => false,
-                }
-            }
-            Goal::Change | Goal::Release => self.resume(world, n),
-            Goal::Seize => self.seize(world, n),
-            Goal::Over => false,
-        }
-    }
-
-    /// What a state manages: the run goes on with it, unless the store does not know it.
-    fn resume(&self, world: &mut World, n: usize) -> bool {
-        let (uid, changes) = (world.subject(n), world.actors[n].goal == Goal::Change);
-        let Some(record) = world.record(n) else {
-            // `Engine::lost_since`: nobody ended it, so the store has lost it. After a person has said that the store was
-            // restored and looked at the server, it is dropped from the state.
-            if !world.restored && self.broken != Broken::StateRemembersNothing {
-                return false;
-            }
-            world.wrong.forgotten |= !world.restored;
-            world.actors[n].goal = Goal::Over;
-            return true;
-        };
-        let remembers = world.actors[n].remembers.filter(|_| self.broken != Broken::StateRemembersNothing);
-        if remembers.is_some_and(|seen| record.generation < seen || record.phase == Phase::Pending && !world.restored) {
-            return false;
-        }
-        let (runner, token) = (world.runner(n), self.token(world, n));
-        match self.attach(world, n, &LockChange::Attach { uid: &uid, runner: &runner, token, state: "" }) {
-            Ok(Applied::Attached { fence, .. }) => self.drive(world, n, fence),
-            _ => return false,
-        };
-        if changes {
-            let wanted = world.spec(number(&uid), true);
-            world.actors[n].at = At::Planned(Change::Respecify(Box::new(wanted)));
-        }
-        true
-    }
-
-    /// `Engine::apply` for what attaches: what its own process does not drive any more is let go first.
-    fn attach(&self, world: &mut World, n: usize, change: &LockChange<'_>) -> Result<Applied, Refusal> {
-        let driven = self.driven(world, world.actors[n].process);
-        let (runner, lets_go) = (world.runner(n).id, self.broken != Broken::NeverLetsGo);
-        world.transact(|lock, leases, now| {
-            if lets_go {
-                lock.let_go(&runner, &driven, now);
-            }
-            apply(self.about, lock, change, leases, now)
-        })
-    }
-
-    /// The attachments that a process drives.
-    fn driven(&self, world: &World, process: usize) -> Vec<Token> {
-        let drives = |n: &usize| world.actors[*n].process == process && world.actors[*n].is_alive();
-        (0..world.actors.len()).filter(drives).map(|n| self.token(world, n)).collect()
-    }
-
-    /// What the heartbeat does for what its process does not drive any more.
-    pub fn let_go(&self, world: &mut World, process: usize) -> bool {
-        if self.broken == Broken::NeverLetsGo || !world.runs(process) {
-            return false;
-        }
-        let driven = self.driven(world, process);
-        let Some(n) = (0..world.actors.len()).find(|n| world.actors[*n].process == process) else { return false };
-        let runner = world.runner(n).id;
-        world.transact(|lock, _, now| Ok(!lock.let_go(&runner, &driven, now).is_empty())) == Ok(true)
-    }
-
-    fn token(&self, world: &World, n: usize) -> Token {
-        if self.broken == Broken::SameTokens { crate::records::token() } else { world.token(n) }
-    }
-
-    fn drive(&self, world: &mut World, n: usize, fence: Fence) -> bool {
-        let here = world.here;
-        let actor = &mut world.actors[n];
-        (actor.fence, actor.fenced_at, actor.at) = (fence, here, At::Driving);
-        true
-    }
-
-    /// `Engine::seize`: takes the hold as it is seen now, and begins what comes next.
-    fn seize(&self, world: &mut World, n: usize) -> bool {
-        let (uid, runner, now) = (world.subject(n), world.runner(n), world.now);
-        let Some(seen) = world.lock.get(&uid).map(|record| record.generation) else {
-            // Nothing to take yet, or nothing any more: a waiter that was taken once and let go loses its place.
-            let taken = !world.lock.extension.restrictions.released.is_empty();
-            if taken {
-                world.actors[n].goal = Goal::Over;
-            }
-            return taken;
-        };
-        let ending = matches!(world.roles[n], Role::ForceRelease(_)).then_some(Ending::Completed);
-        let (broken, token) = (self.broken, self.token(world, n));
-        let seized = world.transact(|lock, leases, now| {
-            let change = LockChange::Seize {
-                uid: &uid,
-                seen,
-                runner: &runner,
-                token,
-                ending: ending.as_ref(),
-                reason: "",
-                block: None,
-            };
-            let applied = apply(self.about, lock, &change, leases, now)?;
-            if let (Broken::NoWaitAfterSeize | Broken::SeizeWaitsInMemory, Applied::Attached { fence, .. }) =
-                (broken, &applied)
-            {
-                lock.update(&uid, *fence, |record| record.calls_until = None)?;
-            }
-            Ok(applied)
-        });
-        let Ok(Applied::Attached { fence, calls_until }) = seized else { return false };
-        self.drive(world, n, fence);
-        let until = calls_until.filter(|_| self.broken != Broken::NoWaitAfterSeize).unwrap_or(now);
-        world.actors[n].at = At::Waiting { until };
-        true
-    }
-
     /// One round of `Drive::drive` up to the change or the call. What is read of the server is read now, and may be old
     /// when the change is made.
     pub fn decide(&self, world: &mut World, n: usize) -> bool {
@@ -202,9 +29,9 @@ impl Protocol {
             return true;
         }
         let actor = &world.actors[n];
-        let ends = world.record(n).is_some_and(|record| {
-            matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some()
-        });
+        let ends = world
+            .record(n)
+            .is_some_and(|record| matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some());
         let goal = match actor.goal {
             Goal::Hold | Goal::Change => Aim::Hold(WaitFor::InMaintenance),
             Goal::Release | Goal::Seize | Goal::Over => Aim::Release(Ending::Completed),
@@ -277,7 +104,8 @@ impl Protocol {
                 lock.finish(&uid, fence, over, now)?;
                 return Ok(Applied::Finished(Finish::Over));
             }
-            let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+            let applied =
+                apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
             self.leave_out(lock, &change, &applied);
             Ok(applied)
         });
@@ -329,7 +157,8 @@ impl Protocol {
             }
             let acting = lock.slot.as_ref().and_then(|slot| slot.acting.clone());
             let change = Change::Intend(action.clone());
-            let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+            let applied =
+                apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
             if let (Broken::SilentKeepsTurn, Some(slot)) = (broken, &mut lock.slot) {
                 slot.acting = acting;
             }
@@ -378,7 +207,8 @@ impl Protocol {
             let (uid, fence) = (world.subject(n), world.actors[n].fence);
             let change = Change::Replied(reply);
             let _ = world.transact(|lock, leases, now| {
-                let applied = apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
+                let applied =
+                    apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
                 self.leave_out(lock, &change, &applied);
                 Ok(applied)
             });

@@ -141,9 +141,6 @@ fn ends(protocol: &Protocol, world: &World) -> bool {
             break;
         }
         if passed.contains(&here) {
-            if std::env::var("MODEL_SHOW").is_ok() {
-                show(protocol, &world, passed.iter().position(|it| *it == here).map_or(0, |at| passed.len() - at));
-            }
             return false;
         }
         passed.push(here);
@@ -155,16 +152,4 @@ fn ends(protocol: &Protocol, world: &World) -> bool {
     }
     known().extend(passed);
     true
-}
-
-/// What goes on for ever, for people.
-fn show(protocol: &Protocol, world: &World, steps: usize) {
-    let mut world = world.clone();
-    for _ in 0..=steps {
-        println!("{:#?}", world);
-        match protocol.fair_step(&world) {
-            Some(next) => world = next,
-            None => return,
-        }
-    }
 }

@@ -6,79 +6,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     change::Change,
     ids::{Fence, Generation, Runner, RunnerId, Token, Uid},
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerTarget,
-    power::Limits,
     spec::{Kind, Spec},
     state::Maintenance,
     step::{Action, Reply},
 };
 
-use crate::{machine::Machine, records};
-
-/// One tick is one second on every clock.
-pub const TICK: SignedDuration = SignedDuration::from_secs(1);
-/// For how long the place of an absent waiter is kept.
-pub const HOLD_PLACE: SignedDuration = SignedDuration::from_secs(2);
-/// What goes wrong. Both at once are more states than can be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
-    /// Processes that are paused or cut off from the store: their leases end while they work. A BMC does at once what it
-    /// accepts.
-    Leases,
-    /// Calls whose effect comes later than the answer, and runs that are stopped or out of time meanwhile. Heartbeats
-    /// reach the store.
-    Calls,
-}
-
-impl About {
-    /// A lease.
-    pub fn lease(self) -> SignedDuration {
-        match self {
-            Self::Leases => TICK * 3,
-            Self::Calls => TICK,
-        }
-    }
-
-    /// For how long the process judges a lease as safe: less than all of it, where it may run out.
-    pub fn safe(self) -> SignedDuration {
-        match self {
-            Self::Leases => TICK * 2,
-            Self::Calls => TICK,
-        }
-    }
-
-    /// How long a power change may take after the BMC accepted it. It comes at any moment until then, or never.
-    pub fn power_change(self) -> SignedDuration {
-        match self {
-            Self::Leases => SignedDuration::ZERO,
-            Self::Calls => TICK,
-        }
-    }
-
-    /// How long things may take: short, so that all of it happens within a few ticks.
-    pub fn limits(self) -> Limits {
-        let long = |ticks: SignedDuration| Duration::try_from(ticks).unwrap();
-        let change = long(self.power_change());
-        Limits {
-            graceful_shutdown: change,
-            power_change: change,
-            boot_progress: Duration::ZERO,
-            // Where nothing comes later than the answer, nothing has to be remembered of a call.
-            call: if self == Self::Leases { Duration::ZERO } else { long(self.lease()) },
-            settle: change,
-            media: change,
-            busy: change,
-            post: change,
-            attempts: 2,
-            retry_pause: change,
-        }
-    }
-}
+use crate::{
+    machine::Machine,
+    records,
+    times::{About, HOLD_PLACE, TICK},
+};
 
 /// What somebody wants from the server, which is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +140,7 @@ pub struct Process {
 }
 
 /// What should not have been, by whom it was noticed.
+#[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
     /// A generation or a ticket number was given out twice.
