@@ -8,6 +8,8 @@
 mod compare;
 #[path = "docs/page.rs"]
 mod page;
+#[path = "docs/promises.rs"]
+mod promises;
 #[path = "docs/samples.rs"]
 mod samples;
 #[path = "docs/schema.rs"]
@@ -57,4 +59,25 @@ fn pages_and_schema_are_the_same() {
     let found = compare::compare(&types, root);
     assert!(types.len() > 1, "the provider offers nothing");
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let (problems, named) = promises::check(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+    assert!(named > 30, "the table of promises was not found: {named}");
+}
+
+#[test]
+fn a_promise_without_a_test_is_found() {
+    let root = tempfile::tempdir().expect("the temporary folder is writable");
+    for folder in ["src", "tests"] {
+        fs::create_dir(root.path().join(folder)).expect("writable");
+    }
+    fs::write(root.path().join("tests/one.rs"), "#[test]\nfn it_holds() {}\n").expect("writable");
+    let table = "## What is promised\n\n| promise | rests on | shown by |\n|---|---|---|\n\
+                 | one | a | `it_holds` |\n| two | b | `it_is_gone` |\n| three | c | nothing |\n\n## Next\n| x | y | z |\n";
+    fs::write(root.path().join("DESIGN.md"), table).expect("writable");
+    let (problems, named) = promises::check(root.path());
+    assert_eq!((problems.len(), named), (2, 2), "{problems:?}");
 }

@@ -1,0 +1,46 @@
+//! The table of promises in DESIGN.md names tests that exist.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What is wrong with the table, and how many tests it names.
+pub fn check(root: &Path) -> (Vec<String>, usize) {
+    let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
+    let section = design.split("## What is promised").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let mut sources = Vec::new();
+    for folder in ["src", "tests"] {
+        collect(&root.join(folder), &mut sources);
+    }
+    let functions: BTreeSet<&str> = sources.iter().flat_map(|text| functions(text)).collect();
+    let (mut problems, mut named) = (Vec::new(), 0);
+    let rows = section.unwrap_or_default().lines().filter(|line| line.starts_with("| ")).skip(1);
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let tests: Vec<&str> = cells.last().unwrap_or(&"").split('`').skip(1).step_by(2).collect();
+        if cells.len() != 3 || tests.is_empty() {
+            problems.push(format!("no test is named: {row}"));
+        }
+        named += tests.len();
+        let missing = tests.iter().filter(|test| !functions.contains(*test));
+        problems.extend(missing.map(|test| format!("there is no test {test}: {row}")));
+    }
+    (problems, named)
+}
+
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.split("fn ").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+}
+
+fn collect(folder: &PathBuf, sources: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            collect(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(fs::read_to_string(&path).expect("readable"));
+        }
+    }
+}
