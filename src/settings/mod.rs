@@ -65,6 +65,9 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
     let (store, embedded) =
         store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?;
+    if let Some(detail) = store::unverified(input.coordination_url.as_deref(), env)? {
+        warnings.push(Warning { summary: "The coordination store is not verified", detail });
+    }
     if embedded && ci_job(env).is_some() {
         warnings.push(Warning {
             summary: "The lock covers this machine only",

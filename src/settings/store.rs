@@ -49,6 +49,14 @@ impl Place {
         }
     }
 
+    /// What its user should know about the way to it.
+    fn unverified(&self) -> Result<Option<String>, StoreError> {
+        match self {
+            Self::Postgres(url) => PostgresStore::unverified(url),
+            Self::File(_) | Self::Etcd(_) | Self::Kubernetes(_) => Ok(None),
+        }
+    }
+
     /// Whether it reaches this machine only.
     fn embedded(&self) -> bool {
         matches!(self, Self::File(_))
@@ -65,6 +73,12 @@ pub async fn open_store(
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
     open(url, env, clock, false).await
+}
+
+/// Why the connection to a store could lead to somebody else's server, if it could.
+pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
+    let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
+    place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
 /// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this version.

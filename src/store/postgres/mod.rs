@@ -88,6 +88,11 @@ impl PostgresStore {
         })
     }
 
+    /// Why the connection of a URL could lead to somebody else's server, if it could.
+    pub fn unverified(url: &SecretString) -> Result<Option<String>, StoreError> {
+        Ok(url::parse(url)?.unverified)
+    }
+
     /// The address of a URL, without its credentials.
     pub fn address_of(url: &SecretString) -> Result<String, StoreError> {
         Ok(url::parse(url)?.address)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
 use crate::store::StoreError;
@@ -33,17 +33,54 @@ pub(super) struct Parsed {
     pub(super) notifications: bool,
     /// Whether the user knows that a fail-over may lose changes.
     pub(super) accept_lost_commits: bool,
+    /// Why the connection to another machine could be somebody else's, if it could.
+    pub(super) unverified: Option<String>,
+}
+
+/// The one spelling of a parameter: sqlx takes several for one, and the last one counts.
+fn spelled(name: &str) -> &str {
+    match name {
+        "ssl-mode" => "sslmode",
+        "ssl-root-cert" | "ssl-ca" => "sslrootcert",
+        "ssl-cert" => "sslcert",
+        "ssl-key" => "sslkey",
+        "hostaddr" => "host",
+        name => name,
+    }
+}
+
+/// Whether a server is on this machine: a socket, or a loopback address.
+fn is_here(connect: &PgConnectOptions) -> bool {
+    let host = connect.get_host();
+    let loopback = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    connect.get_socket().is_some() || host.starts_with('/') || host == "localhost" || loopback
 }
 
 /// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction pooler, which passes
 /// neither notifications nor anything else that outlives a transaction, and `accept_lost_commits=yes`.
+///
+/// Unlike libpq's, the default of `sslmode` is `verify-full` for a server on another machine: with `prefer`, which is libpq's, the
+/// password goes in clear to whatever answers there.
 pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
+    // What sqlx takes for one that is not said.
+    parse_beside(url, std::env::var_os("PGSSLMODE").is_some())
+}
+
+fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, StoreError> {
     let refused = |cause: String| StoreError::Forbidden { address: "postgres://".to_owned(), cause };
     let mut parsed = Url::parse(url.expose_secret())
         .map_err(|error| refused(format!("its URL cannot be read ({error}); write postgres://user@host/database")))?;
     let (mut notifications, mut accept_lost_commits) = (true, false);
     let mut others = Vec::new();
+    let mut names = Vec::new();
     for (name, value) in parsed.query_pairs() {
+        let one = spelled(&name).to_owned();
+        if names.contains(&one) {
+            return Err(refused(format!(
+                "its URL says {one} twice (here as {name:?}); one of them would be passed over"
+            )));
+        }
+        names.push(one);
         match (name.as_ref(), value.as_ref()) {
             ("notifications", "on") | ("accept_lost_commits", "no") => {}
             ("notifications", "off") => notifications = false,
@@ -75,12 +112,30 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
         Some(_) => connect,
         None => connect.application_name("terraform-provider-metal"),
     };
+    let here = is_here(&connect);
+    let said = said_elsewhere || names.iter().any(|name| name == "sslmode");
+    let connect = if said || here { connect } else { connect.ssl_mode(PgSslMode::VerifyFull) };
+    let unverified = match connect.get_ssl_mode() {
+        _ if here => None,
+        PgSslMode::VerifyFull => None,
+        PgSslMode::VerifyCa => Some("accepts any server that the authority knows, under any name"),
+        PgSslMode::Require => Some("encrypts, and accepts any server"),
+        _ => Some("may send the password and everything else in clear, to any server"),
+    };
+    let unverified = unverified.map(|what| {
+        let host = connect.get_host();
+        format!(
+            "The connection to {host} {what}: who answers there could read and change the locks. Leave sslmode out of \
+             coordination_url, or write sslmode=verify-full, with sslrootcert=FILE for an authority of your own."
+        )
+    });
     let database = connect.get_database().unwrap_or_else(|| connect.get_username()).to_owned();
     let place = match connect.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", connect.get_host(), connect.get_port()),
     };
-    Ok(Parsed { address: format!("postgres://{place}/{database}"), connect, notifications, accept_lost_commits })
+    let address = format!("postgres://{place}/{database}");
+    Ok(Parsed { address, connect, notifications, accept_lost_commits, unverified })
 }
 
 #[cfg(test)]
@@ -99,6 +154,54 @@ mod tests {
         assert!(!parsed.accept_lost_commits);
         assert!(!read("postgres://runner@db/metal?notifications=off").unwrap().notifications);
         assert!(read("postgres://runner@db/metal?accept_lost_commits=yes").unwrap().accept_lost_commits);
+    }
+
+    #[test]
+    fn a_server_on_another_machine_is_verified_unless_something_else_is_said() {
+        let beside = |url: &str, elsewhere| parse_beside(&SecretString::from(url), elsewhere).unwrap();
+        for remote in ["postgres://u@db.example.com/m", "postgres://u@10.0.0.7/m", "postgres://u@[2001:db8::1]/m"] {
+            let parsed = beside(remote, false);
+            assert!(matches!(parsed.connect.get_ssl_mode(), PgSslMode::VerifyFull), "{remote}");
+            assert_eq!(parsed.unverified, None, "{remote}");
+        }
+        for (mode, warns) in [
+            ("verify-full", false),
+            ("verify-ca", true),
+            ("require", true),
+            ("prefer", true),
+            ("allow", true),
+            ("disable", true),
+        ] {
+            let parsed = beside(&format!("postgres://u:hunter2@db.example.com/m?sslmode={mode}"), false);
+            assert_eq!(parsed.unverified.is_some(), warns, "{mode}");
+            assert!(!parsed.unverified.unwrap_or_default().contains("hunter2"), "{mode}");
+        }
+        for here in [
+            "postgres://u@127.0.0.1/m",
+            "postgres://u@localhost/m",
+            "postgres://u@[::1]/m",
+            "postgres:///m?host=/run/postgresql",
+            "postgres://u@127.0.0.1/m?sslmode=disable",
+        ] {
+            let parsed = beside(here, false);
+            assert!(!matches!(parsed.connect.get_ssl_mode(), PgSslMode::VerifyFull), "{here}");
+            assert_eq!(parsed.unverified, None, "{here}");
+        }
+        assert!(beside("postgres://u@db.example.com/m", true).unverified.is_some(), "PGSSLMODE is a word, too");
+    }
+
+    #[test]
+    fn a_parameter_is_said_once() {
+        for twice in [
+            "sslmode=verify-full&sslmode=disable",
+            "sslmode=verify-full&ssl-mode=disable",
+            "sslrootcert=/a.pem&ssl-ca=/b.pem",
+            "host=db1&hostaddr=10.0.0.1",
+            "notifications=on&notifications=off",
+        ] {
+            let problem = read(&format!("postgres://u@db/m?{twice}")).unwrap_err().to_string();
+            assert!(problem.contains("twice"), "{problem}");
+        }
     }
 
     #[test]
