@@ -3,7 +3,7 @@ use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostics};
 
-use super::{diagnostics::diagnostic, numbers, proto::tfplugin6::DynamicValue, shape::Shape};
+use super::{bounds, diagnostics::diagnostic, numbers, proto::tfplugin6::DynamicValue, shape::Shape};
 
 const NULL: &[u8] = &[0xc0];
 /// The shape of values nothing has to be known about: private state, metadata, identities.
@@ -27,6 +27,7 @@ pub(super) fn is_null(value: Option<&DynamicValue>) -> bool {
 pub(super) struct Received<'s> {
     bytes: Bytes,
     json: bool,
+    too_large: Option<bounds::TooLarge>,
     shape: &'s Shape,
     /// What the value is to the reader of an error: "configuration", "prior state" …
     what: &'static str,
@@ -38,17 +39,22 @@ impl<'s> Received<'s> {
         let value = value.cloned().unwrap_or_default();
         let json = value.msgpack.is_empty() && !value.json.is_empty();
         let bytes = if json { value.json } else { Self::filled(value.msgpack) };
+        let too_large = if json { bounds::json(&bytes) } else { bounds::msgpack(&bytes) }.err();
+        if too_large.is_some() {
+            return Self { bytes, json, too_large, shape, what };
+        }
         let bytes = match numbers::inbound(&bytes, shape).filter(|_| !json) {
             Some(Ok(rewritten)) => rewritten.into(),
             // Decoding what is malformed tells better what is wrong with it.
             Some(Err(_)) | None => bytes,
         };
-        Self { bytes, json, shape, what }
+        Self { bytes, json, too_large, shape, what }
     }
 
     /// Takes bytes that only this provider reads and writes.
     pub fn own(bytes: &Bytes, what: &'static str) -> Self {
-        Self { bytes: Self::filled(bytes.clone()), json: false, shape: &OWN, what }
+        let too_large = bounds::msgpack(bytes).err();
+        Self { bytes: Self::filled(bytes.clone()), json: false, too_large, shape: &OWN, what }
     }
 
     /// Takes provider metadata, which has a schema only where the provider gives one.
@@ -67,6 +73,11 @@ impl<'s> Received<'s> {
 
     /// Decodes; `None` after an error that carries the attribute's path.
     pub fn decode<'de, T: Deserialize<'de>>(&'de self, diags: &mut Diagnostics) -> Option<T> {
+        if let Some(why) = self.too_large {
+            let summary = format!("The {} is too large", self.what);
+            diags.add_error(diagnostic(summary, format!("It was not read: {why}."), AttributePath::root()));
+            return None;
+        }
         let decoded = if self.json {
             let mut json = serde_json::Deserializer::from_slice(&self.bytes);
             serde_path_to_error::deserialize(&mut json).map_err(|error| self.place(&error))

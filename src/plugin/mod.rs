@@ -11,6 +11,7 @@
 #![deny(clippy::print_stdout)]
 #![allow(clippy::doc_markdown, reason = "OpenTofu and MessagePack are names, not code")]
 
+mod bounds;
 mod codec;
 mod controller;
 mod data_source;

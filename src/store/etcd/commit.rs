@@ -154,7 +154,7 @@ pub(super) fn transaction(
     // Those that this change itself makes free are ours.
     let freed = |id: &MaintenanceId| before.active.iter().any(|record| record.id == *id);
     let asked: Vec<MaintenanceId> = new.into_iter().filter(|id| !freed(id)).collect();
-    let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision + 1);
+    let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision.saturating_add(1));
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
     // A revision is given out again by a cluster that was restored; what it held, with the name of a commit, is not.
     conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));

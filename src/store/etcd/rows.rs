@@ -97,13 +97,13 @@ pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
         reads.push(all(keys.active_all(key)));
         return Txn::new().and_then(reads);
     };
-    let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision + 1);
+    let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision.saturating_add(1));
     let more = [
         TxnOp::get(keys.active_all(key), Some(moved)),
         TxnOp::get(keys.active_all(key), Some(GetOptions::new().with_prefix().with_keys_only())),
     ];
     let unmoved = [keys.lock(key), keys.approvals(key)]
-        .map(|key| Compare::mod_revision(key, CompareOp::Less, known.revision + 1));
+        .map(|key| Compare::mod_revision(key, CompareOp::Less, known.revision.saturating_add(1)));
     Txn::new().when(unmoved).and_then(reads.clone()).or_else([reads, more.into()].concat())
 }
 
