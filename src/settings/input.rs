@@ -322,6 +322,9 @@ fn server_settings(
         &at("certificate_sha256"),
     )?;
     let trust = if own == Trust::System && server.insecure != Some(false) { common.trust.clone() } else { own };
+    if let Some(problem) = refuses_plain(&endpoint, &trust) {
+        return Err(wrong("endpoint", format!("the endpoint of server {name:?} is an http address: {problem}")));
+    }
     Ok(ServerSettings {
         endpoint,
         system_id: server.system_id.filter(|id| !id.is_empty()),
@@ -331,6 +334,32 @@ fn server_settings(
         password,
         trust,
     })
+}
+
+/// Why an address without TLS is not used as its configuration asks, if it is not. On this machine nobody listens.
+fn refuses_plain(endpoint: &url::Url, trust: &Trust) -> Option<&'static str> {
+    if endpoint.scheme() != "http" {
+        return None;
+    }
+    match trust {
+        Trust::Fingerprint(_) | Trust::Authority(_) => {
+            Some("certificate_sha256 and ca_certificate_file have no effect there; write https")
+        }
+        Trust::System if !is_loopback(endpoint) => {
+            Some("the password would go in clear; write https, or insecure = true where that is known")
+        }
+        Trust::System | Trust::Anything => None,
+    }
+}
+
+/// Whether an address leads to this machine.
+pub(super) fn is_loopback(endpoint: &url::Url) -> bool {
+    match endpoint.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
 }
 
 fn trust(
@@ -375,4 +404,29 @@ fn read_password(path: &str, attribute: Vec<String>) -> Result<SecretString, Set
 fn plain_key(key: &str) -> String {
     let key = key.trim();
     uuid::Uuid::try_parse(key).map_or_else(|_| key.to_owned(), |uuid| uuid.hyphenated().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_without_tls_voids_what_was_asked_or_sends_a_password_unasked() {
+        let pinned = Trust::Fingerprint([0; 32]);
+        let authority = Trust::Authority(String::new());
+        for (address, trust, refused) in [
+            ("http://bmc1.example", &Trust::System, true),
+            ("http://bmc1.example", &pinned, true),
+            ("http://bmc1.example", &authority, true),
+            ("http://bmc1.example", &Trust::Anything, false),
+            ("http://127.0.0.1:8000", &Trust::System, false),
+            ("http://[::1]:8000", &Trust::System, false),
+            ("http://127.0.0.1:8000", &pinned, true),
+            ("http://localhost:8000", &authority, true),
+            ("https://bmc1.example", &pinned, false),
+        ] {
+            let endpoint = url::Url::parse(address).unwrap();
+            assert_eq!(refuses_plain(&endpoint, trust).is_some(), refused, "{address} {trust:?}");
+        }
+    }
 }

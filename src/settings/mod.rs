@@ -11,7 +11,11 @@ mod store;
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{Backend, metal_operator::MetalOperatorBackend, redfish::RedfishBackend},
+    backend::{
+        Backend,
+        metal_operator::MetalOperatorBackend,
+        redfish::{RedfishBackend, RedfishSettings},
+    },
     clock::{Clock, SystemClock},
     engine::{Engine, Nodes, Parts, Tuning},
     kubernetes::NODE_LEASES,
@@ -56,7 +60,7 @@ pub struct Built {
 pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut warnings = Vec::new();
-    let backend = backend(input.redfish, input.metal_operator, env, &clock)?;
+    let backend = backend(input.redfish, input.metal_operator, env, &clock, &mut warnings)?;
     let mut probe = ProbeSettings::default();
     if let Some(path) = &input.image_ca_certificate_file {
         probe.ca_certificate_pem = Some(input::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
@@ -130,11 +134,26 @@ fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsE
 const LONGEST_READ: Duration = Duration::from_mins(2);
 
 /// How servers are reached.
+/// The BMCs of which passwords go in clear, because a configuration asks for it.
+fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
+    let plain = settings.servers.iter().filter(|(_, server)| server.endpoint.scheme() == "http");
+    let names: Vec<&str> =
+        plain.filter(|(_, server)| !input::is_loopback(&server.endpoint)).map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| Warning {
+        summary: "Passwords of BMCs go in clear",
+        detail: format!(
+            "These servers have an http address: {}. Who is in between reads their passwords and may switch them. Write https.",
+            names.join(", ")
+        ),
+    })
+}
+
 fn backend(
     redfish: Option<RedfishInput>,
     metal_operator: Option<MetalOperatorInput>,
     env: &Environment,
     clock: &Arc<dyn Clock>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<Arc<dyn Backend>, SettingsError> {
     let in_time = |name: &str, limit: Option<Duration>| match limit.filter(|limit| *limit > LONGEST_REQUEST) {
         None => Ok(()),
@@ -156,6 +175,7 @@ fn backend(
             problem: "a read may take at most 120s".to_owned(),
         });
     }
+    warnings.extend(in_clear(&settings));
     let backend = RedfishBackend::new(settings, clock)
         .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
     Ok(Arc::new(backend))

@@ -87,6 +87,8 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
             .pool_max_idle_per_host(idle)
+            // BMCs are in a network of their own, and what the environment names would see their passwords.
+            .no_proxy()
             .tcp_keepalive(None)
             // BMCs speak HTTP/1.1, some of them loosely; one way for every kind of trust.
             .http1_only()
