@@ -122,20 +122,20 @@ pub fn pursue(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    let observed = is_observed(&action);
+    let observed = is_observed(&action).then_some(effect_within);
     pursue_as(action, observed, attempts, effect_within, limits, now)
 }
 
 /// What to do about a wish that shows nowhere: the machine is where it shall be already, and an external system is told to
-/// keep it there. Without a known outcome it is said again, as saying it twice is saying it once.
+/// keep it there. Without a known outcome it is said again, as saying it twice is saying it once, after pauses that grow.
 #[must_use]
 pub fn declare(action: Action, attempts: &[Attempt], limits: &Limits, now: Timestamp) -> Verdict {
-    pursue_as(action, false, attempts, limits.settle, limits, now)
+    pursue_as(action, None, attempts, limits.settle, limits, now)
 }
 
 fn pursue_as(
     action: Action,
-    observed: bool,
+    observed: Option<Duration>,
     attempts: &[Attempt],
     effect_within: Duration,
     limits: &Limits,
@@ -145,11 +145,13 @@ fn pursue_as(
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let (wait, why, tries) = match &last.reply {
         Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.at)), 1),
-        Reply::Unknown if observed => {
-            (effect_within, format!("sent at {} without a known outcome", shown_time(last.at)), 2)
-        }
         Reply::Unknown => {
-            (limits.retry_pause, format!("sent at {} without a known outcome", shown_time(last.at)), limits.attempts)
+            let why = format!("sent at {} without a known outcome", shown_time(last.at));
+            let (share, of) = (u32::try_from(made).unwrap_or(u32::MAX), u32::try_from(limits.attempts).unwrap_or(1));
+            match observed {
+                Some(within) => (within, why, 2),
+                None => (limits.retry_pause.saturating_mul(share) / of.max(1), why, limits.attempts),
+            }
         }
         Reply::Refused { message, transient: true } => {
             let patient_until = after(refused_since(attempts, &action, last.at), busy_for(message, limits));
@@ -398,9 +400,11 @@ mod tests {
         let off = Action::Reset(ResetType::GracefulShutdown);
         let attempts: Vec<Attempt> = (0..5).map(|n| attempt(&off, n * 5, Reply::Unknown)).collect();
         let next = |made: usize, now| declare(off.clone(), &attempts[..made], &limits, at(now));
-        assert!(matches!(next(1, 4), Verdict::Wait { .. }));
-        assert_eq!(next(1, 5), Verdict::Act(off.clone()));
-        assert_eq!(next(4, 20), Verdict::Act(off.clone()));
+        assert!(matches!(next(1, 0), Verdict::Wait { .. }));
+        assert_eq!(next(1, 1), Verdict::Act(off.clone()));
+        assert!(matches!(next(4, 18), Verdict::Wait { .. }));
+        assert_eq!(next(4, 19), Verdict::Act(off.clone()));
+        assert!(matches!(next(5, 24), Verdict::Wait { .. }));
         assert!(matches!(next(5, 25), Verdict::Fail(_)), "not for ever");
     }
 
