@@ -22,7 +22,7 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, StoreCommand, approvals, restrictions, servers, stores, table};
+use super::{Cli, Command, Common, ServerCommand, StoreCommand, approvals, restrictions, servers, stores, table};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,16 @@ pub(super) enum CommandError {
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
     #[error("{0}. Nothing was done. {1}")]
     Elsewhere(Refusal, &'static str),
+    #[error(
+        "there is no coordination store yet at {0}: nothing was ever asked for here by this user. Runs on other machines have \
+         stores of their own, unless --coordination-url or METAL_COORDINATION_URL names one that all share"
+    )]
+    NoStore(String),
+    #[error(
+        "{store} knows no server {server:?} of owner {owner:?}: nothing was ever asked for it there. Check its name, --owner \
+         and --coordination-url"
+    )]
+    UnknownServer { store: String, server: String, owner: String },
     #[error("{0}")]
     Other(String),
 }
@@ -79,6 +89,11 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
+    if only_reads(&cli)
+        && let Some(address) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
+    {
+        return Err(CommandError::NoStore(address));
+    }
     let engine = engine(&cli.common, environment, touches, migrating).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
@@ -87,6 +102,17 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     }
     engine.close().await;
     result
+}
+
+/// Whether a command reads the store and nothing else: then it does not make one.
+fn only_reads(cli: &Cli) -> bool {
+    match &cli.command {
+        Command::Queue { .. } | Command::Show { .. } => true,
+        Command::Claims { .. } => !cli.common.metal_operator,
+        Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
+        Command::Server { command } => matches!(command, ServerCommand::History { .. }),
+        _ => false,
+    }
 }
 
 /// How many requests were taken back, and how many could not be.
@@ -119,8 +145,13 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
         Command::Queue { server } => {
             let mut lines = engine.queue().await?;
             lines.retain(|line| server.as_ref().is_none_or(|server| line.server == *server));
-            let now = engine.now();
-            Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, now) })
+            let (now, store) = (engine.now(), engine.store().address());
+            if let Some(server) = server.filter(|_| lines.is_empty())
+                && engine.known_lock_key(&server).await.is_none()
+            {
+                return Err(CommandError::UnknownServer { store, server, owner: engine.owner().to_owned() });
+            }
+            Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, &store, now) })
         }
         Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {

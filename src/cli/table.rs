@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use crate::maintenance::{queue::shown_time, report::Line};
 
 /// The queue, one line a maintenance; a server's name is not repeated.
-pub(super) fn queue(lines: &[Line], now: Timestamp) -> String {
+pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
     if lines.is_empty() {
-        return "Nobody holds a server, and nobody waits for one.\n".to_owned();
+        return format!("Nobody holds a server or waits for one in {store}.\n");
     }
     let head = ["SERVER", "STATE", "MAINTENANCE", "FOR", "WAITING FOR", "BY"].map(str::to_owned);
     let mut rows = vec![head];

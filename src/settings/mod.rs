@@ -26,7 +26,7 @@ use crate::{
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
 pub use input::{Input, MetalOperatorInput, NodeLeasesInput, RedfishInput, ServerInput};
-pub use store::open_store;
+pub use store::{missing_store, open_store};
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";

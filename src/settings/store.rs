@@ -75,6 +75,14 @@ pub async fn open_store(
     open(url, env, clock, false).await
 }
 
+/// The address of the embedded store, where nothing has made it yet: reading it would make it.
+pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
+    match place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? {
+        Place::File(path) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
+        _ => Ok(None),
+    }
+}
+
 /// Why the connection to a store could lead to somebody else's server, if it could.
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
