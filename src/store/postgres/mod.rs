@@ -146,8 +146,11 @@ impl Conditional for PostgresStore {
 
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
         let key = &change.after.key;
-        let channel =
-            if self.watch.notifications { watch::message(key, change.before.revision.saturating_add(1)) } else { String::new() };
+        let channel = if self.watch.notifications {
+            watch::message(key, change.before.revision.saturating_add(1))
+        } else {
+            String::new()
+        };
         let committed = self
             .link
             .patience

@@ -135,7 +135,7 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
         None => format!("{}:{}", connect.get_host(), connect.get_port()),
     };
     let address = format!("postgres://{place}/{database}");
-    Ok(Parsed { address, connect, notifications, accept_lost_commits, unverified })
+    Ok(Parsed { connect, address, notifications, accept_lost_commits, unverified })
 }
 
 #[cfg(test)]
