@@ -89,6 +89,9 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
+    if let Command::Show { id } = &cli.command {
+        parse(id)?;
+    }
     if only_reads(&cli)
         && let Some(address) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
     {
@@ -147,7 +150,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             lines.retain(|line| server.as_ref().is_none_or(|server| line.server == *server));
             let (now, store) = (engine.now(), engine.store().address());
             if let Some(server) = server.filter(|_| lines.is_empty())
-                && engine.known_lock_key(&server).await.is_none()
+                && !engine.is_known(&server).await?
             {
                 return Err(CommandError::UnknownServer { store, server, owner: engine.owner().to_owned() });
             }

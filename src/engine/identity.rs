@@ -69,6 +69,11 @@ impl Engine {
         }
     }
 
+    /// Whether the store knows a server by this name of this owner. Asks no server.
+    pub async fn is_known(&self, server: &str) -> Result<bool, EngineError> {
+        Ok(self.by_name(server).await?.is_some())
+    }
+
     /// The name under which a server's lock is known: names belong to an owner, so that two teams may use the same
     /// name for two servers.
     #[must_use]
