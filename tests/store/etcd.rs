@@ -882,6 +882,8 @@ async fn a_member_left_alone_answers_nothing_and_goes_on_when_the_others_are_bac
         cluster.kill(0);
         cluster.kill(1);
     });
+    // A leader goes on alone until it notices, and answers heartbeats meanwhile.
+    until("the last member to notice", async || store.renew(&runner(1), TTL).await.err()).await;
     let view = async { store.view(&key("k")).await.map(drop) };
     let transact = async { finish(&store, &key("k"), &uid, generation).await };
     let renew = async { store.renew(&runner(1), TTL).await };

@@ -89,9 +89,13 @@ async fn run(db: &mut PgConnection, new: bool, faults: &Faults) -> Result<(), St
     // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does not keep.
     let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATING).persistent(false);
     locked.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
-    if new && version(db, faults).await? > 0 {
+    let found = version(db, faults).await?;
+    if found >= SUPPORTED.newest || (new && found > 0) {
         return Ok(());
     }
+    // Behind a pooler a session may have been another client's. sqlx names its statements in every session alike, and those
+    // of migrations cannot be left without a name.
+    sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     let migrations = Migrator {
         migrations: MIGRATIONS.migrations.clone(),
         locking: false,
