@@ -95,7 +95,13 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     if only_reads(&cli)
         && let Some(address) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
     {
-        return Err(CommandError::NoStore(address));
+        let missing = CommandError::NoStore(address);
+        return match cli.command {
+            // Nobody waits in a store that is not there; only the reason is another one.
+            Command::Queue { server: None } if cli.common.json => Ok(pretty(&json!([]))),
+            Command::Queue { server: None } => Ok(format!("No queue: {missing}.\n")),
+            _ => Err(missing),
+        };
     }
     let engine = engine(&cli.common, environment, touches, migrating).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;

@@ -32,8 +32,9 @@ async fn what_is_shown_can_be_read_by_people_and_by_scripts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
-    for command in [["queue"].as_slice(), &["queue", "--json"], &["claims"], &["store", "check"], &["store", "export"]]
-    {
+    for command in [["claims"].as_slice(), &["queue", "--server", "node1"], &["store", "check"], &["store", "export"]] {
+        workspace.metal(&["queue"]).await.succeeded().says("No queue: there is no coordination store yet at sqlite://");
+        workspace.metal(&["queue", "--json"]).await.succeeded().says("[]");
         // Each time: the look before made none.
         workspace.metal(command).await.failed().says("there is no coordination store yet at sqlite://");
     }

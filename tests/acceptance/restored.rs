@@ -40,7 +40,9 @@ for_each_host! {
     async fn a_hold_that_a_restored_store_does_not_know_stays_in_the_state(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let file = File::of(&workspace);
-        workspace.metal(&["store", "check"]).await.succeeded();
+        fleet.configure(&workspace, &maintenance("node1", "before", ""));
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
         file.save();
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
         workspace.apply().await.succeeded();
