@@ -48,12 +48,12 @@ pub(super) enum CommandError {
     #[error("{0}. Nothing was done. {1}")]
     Elsewhere(Refusal, &'static str),
     #[error(
-        "there is no coordination store yet at {0}: nothing was ever asked for here by this user. Runs on other machines have \
-         stores of their own, unless --coordination-url or METAL_COORDINATION_URL names one that all share"
+        "there is no coordination store yet at {0}: this user has requested no maintenance here. Runs on other machines have \
+         their own stores, unless --coordination-url or METAL_COORDINATION_URL names one that all share"
     )]
     NoStore(String),
     #[error(
-        "{store} knows no server {server:?} of owner {owner:?}: nothing was ever asked for it there. Check its name, --owner \
+        "{store} knows no server {server:?} of owner {owner:?}: no maintenance was ever requested for it. Check its name, --owner \
          and --coordination-url"
     )]
     UnknownServer { store: String, server: String, owner: String },

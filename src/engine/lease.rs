@@ -189,23 +189,14 @@ async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Du
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock::SimulatedClock, maintenance::ids::RunnerId, store::MemoryStore};
+    use crate::{clock::SimulatedClock, store::MemoryStore};
 
     /// A call begins in the first half of a lease and is cut at four fifths of it, counted from the renewal.
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_with_a_margin_before_its_lease() {
         let clock = Arc::new(SimulatedClock::starting_at("2026-11-22T10:00:00Z".parse().unwrap()));
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let runner = Runner {
-            id: RunnerId("r".into()),
-            user: "ada".into(),
-            host: "desk".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
+        let runner = Runner::sample("r");
         let tuning = Tuning { lease: Duration::from_secs(30), ..Tuning::default() };
         let keeper = LeaseKeeper::new(store, clock.clone(), runner, tuning);
         assert!(

@@ -105,23 +105,14 @@ impl ServerLock {
         let Some(lasts) = effect_lasts(action, &Reply::Unknown, limits) else { return };
         let root = record.spec.parent.clone().unwrap_or_else(|| record.uid.clone());
         let until = after(now, limits.call + lasts);
-        self.extension.effects.retain(|effect| effect.until > now);
+        let effects = &mut self.extension.effects;
+        effects.retain(|effect| effect.until > now);
         // Of the same call made before, only the one that lasts longest counts: the list stays short however often it is tried.
         let again = |effect: &PendingEffect| effect.by == record.uid && effect.action == *action;
-        let longest = self.extension.effects.iter().filter(|effect| again(effect)).map(|effect| effect.until).max();
-        let mut kept = false;
-        self.extension.effects.retain(|effect| {
-            let keeps = !again(effect) || (!kept && Some(effect.until) == longest);
-            kept |= keeps && again(effect);
-            keeps
-        });
-        self.extension.effects.push(PendingEffect {
-            root,
-            by: record.uid.clone(),
-            action: action.clone(),
-            at: now,
-            until,
-        });
+        let longest = effects.iter().filter(|effect| again(effect)).max_by_key(|effect| effect.until).cloned();
+        effects.retain(|effect| !again(effect));
+        effects.extend(longest);
+        effects.push(PendingEffect { root, by: record.uid.clone(), action: action.clone(), at: now, until });
     }
 
     /// Notes what came of the last call of a record.

@@ -156,6 +156,23 @@ pub struct Runner {
     pub commit: Option<String>,
 }
 
+#[cfg(test)]
+impl Runner {
+    /// A process of which only its number matters to a test.
+    pub(crate) fn sample(id: &str) -> Self {
+        Self {
+            id: RunnerId(id.to_owned()),
+            user: "ada".to_owned(),
+            host: "desk".to_owned(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        }
+    }
+}
+
 impl fmt::Display for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.run, &self.url) {

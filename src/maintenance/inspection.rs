@@ -118,22 +118,13 @@ impl ServerLock {
 mod tests {
     use super::*;
     use crate::maintenance::{
-        ids::{LockKey, MaintenanceId, Runner, RunnerId},
+        ids::{LockKey, MaintenanceId, Runner},
         lock::{AskingState, Request},
         spec::{Kind, Spec},
     };
 
     fn runner(name: &str) -> Runner {
-        Runner {
-            id: RunnerId(name.to_owned()),
-            user: name.to_owned(),
-            host: "desk".to_owned(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        }
+        Runner { user: name.to_owned(), ..Runner::sample(name) }
     }
 
     fn request(name: &str) -> Request {

@@ -117,23 +117,14 @@ mod tests {
 
     use super::*;
     use crate::maintenance::{
-        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        ids::{LockKey, MaintenanceId, Runner, Uid},
         lock::{Leases, Request, ServerLock},
         queue::waiting,
         spec::{Kind, Spec},
     };
 
     fn request(name: &str, priority: i64) -> Request {
-        let runner = Runner {
-            id: RunnerId("r".into()),
-            user: "ada".into(),
-            host: "desk".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
+        let runner = Runner::sample("r");
         let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
         let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
         let asking = crate::maintenance::lock::AskingState::default();

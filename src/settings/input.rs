@@ -13,6 +13,7 @@ use crate::{
     clock::Clock,
     kubernetes::{Cluster, ClusterSettings},
     maintenance::window::WindowSpec,
+    store::is_loopback,
 };
 
 use super::{Environment, SettingsError};
@@ -345,7 +346,7 @@ fn refuses_plain(endpoint: &url::Url, trust: &Trust) -> Option<&'static str> {
         Trust::Fingerprint(_) | Trust::Authority(_) => {
             Some("certificate_sha256 and ca_certificate_file have no effect there; write https")
         }
-        Trust::System if !is_loopback(endpoint) => {
+        Trust::System if !is_here(endpoint) => {
             Some("the password would go in clear; write https, or insecure = true where that is known")
         }
         Trust::System | Trust::Anything => None,
@@ -353,13 +354,8 @@ fn refuses_plain(endpoint: &url::Url, trust: &Trust) -> Option<&'static str> {
 }
 
 /// Whether an address leads to this machine.
-pub(super) fn is_loopback(endpoint: &url::Url) -> bool {
-    match endpoint.host() {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
+pub(super) fn is_here(endpoint: &url::Url) -> bool {
+    endpoint.host_str().is_some_and(is_loopback)
 }
 
 fn trust(

@@ -138,7 +138,7 @@ const LONGEST_READ: Duration = Duration::from_mins(2);
 fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
     let plain = settings.servers.iter().filter(|(_, server)| server.endpoint.scheme() == "http");
     let names: Vec<&str> =
-        plain.filter(|(_, server)| !input::is_loopback(&server.endpoint)).map(|(name, _)| name.as_str()).collect();
+        plain.filter(|(_, server)| !input::is_here(&server.endpoint)).map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| Warning {
         summary: "Passwords of BMCs go in clear",
         detail: format!(

@@ -83,7 +83,7 @@ pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<Stri
     }
 }
 
-/// Why the connection to a store could lead to somebody else's server, if it could.
+/// Why the connection to a store may lead to another server than meant, if it may.
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
     place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })

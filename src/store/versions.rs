@@ -121,7 +121,6 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::ids::RunnerId;
 
     #[test]
     fn a_schema_is_used_as_it_is_refused_or_left_to_store_migrate() {
@@ -146,16 +145,7 @@ mod tests {
 
     #[test]
     fn a_process_tells_its_version_where_version_0_1_0_reads_over_it() {
-        let runner = Runner {
-            id: RunnerId("r".into()),
-            user: "ada".into(),
-            host: "desk".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
+        let runner = Runner::sample("r");
         let text = serde_json::to_string(&Stamped { runner: &runner, program: Program::own(4) }).unwrap();
         assert_eq!(serde_json::from_str::<Runner>(&text).unwrap(), runner, "as version 0.1.0 reads it");
         assert_eq!(stamped(&text), (runner.to_string(), Some(Program::own(4))));

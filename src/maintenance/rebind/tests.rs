@@ -6,7 +6,7 @@ use super::*;
 use crate::maintenance::{
     aliases::SystemUuid,
     identity::{Identified, Sighting, decide},
-    ids::{Runner, RunnerId},
+    ids::Runner,
     lock::{AskingState, Leases, Request},
     spec::{Kind, Spec},
 };
@@ -167,16 +167,7 @@ impl World {
             spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(Kind::Maintenance, "node") },
             location: None,
             native: None,
-            runner: Runner {
-                id: RunnerId(format!("r{process}")),
-                user: "ada".into(),
-                host: "desk".into(),
-                pid: 1,
-                process: String::new(),
-                run: None,
-                url: None,
-                commit: None,
-            },
+            runner: Runner::sample(&format!("r{process}")),
             keeps_place: false,
             asking: AskingState::default(),
         };

@@ -176,11 +176,11 @@ fn revision(pairs: &[&[KeyValue]]) -> i64 {
     pairs.iter().flat_map(|pairs| pairs.iter()).map(KeyValue::mod_revision).max().unwrap_or(0)
 }
 
-/// The active records of a lock.
-type Records = (Vec<Maintenance>, Vec<Unreadable>);
+/// Records, and those that cannot be read.
+pub(super) type Records = (Vec<Maintenance>, Vec<Unreadable>);
 
 /// In the order in which they came.
-fn in_order(pairs: &[KeyValue]) -> Records {
+pub(super) fn in_order(pairs: &[KeyValue]) -> Records {
     let mut pairs: Vec<&KeyValue> = pairs.iter().collect();
     pairs.sort_by_key(|pair| pair.create_revision());
     Unreadable::part(pairs.into_iter().map(|pair| {

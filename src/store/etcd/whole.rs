@@ -16,7 +16,6 @@ use crate::{
         approval::Approval,
         ids::{LockKey, RunnerId},
         lock::{AuditEvent, ServerLock},
-        quarantine::Unreadable,
         state::Maintenance,
     },
     store::{Contents, StoreError, Usage, extended::StoredSlot},
@@ -54,12 +53,7 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     let mut reads = Reads::of(reply.op_responses());
     let found: Vec<Read> = rows::read_every(&mut reads, store.time.now().await?, faults)?;
     let locks: Vec<ServerLock> = found.into_iter().map(|read| (*read.stored.lock).clone()).collect();
-    let mut past = pages(store, &keys.all("past"), revision).await?;
-    past.sort_by_key(KeyValue::create_revision);
-    let (history, unread) = Unreadable::part(past.iter().map(|pair| {
-        let uid = Keys::last(pair.key()).unwrap_or_default();
-        Unreadable::or_record(&uid, &String::from_utf8_lossy(pair.value()))
-    }));
+    let (history, unread) = rows::in_order(&pages(store, &keys.all("past"), revision).await?);
     let bound = pages(store, &keys.all("bound"), revision).await?;
     let bindings = bound.iter().filter_map(|pair| Some((Keys::last(pair.key())?, pair)));
     let bindings = bindings.map(|(name, pair)| Ok((name, json::<LockKey>(pair, faults)?)));

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     clock::SimulatedClock,
     maintenance::{
-        ids::{Attachment, Fence, MaintenanceId, Runner, RunnerId, Token, Uid},
+        ids::{Attachment, Fence, MaintenanceId, Runner, Token, Uid},
         lock::Request,
         spec::{Kind, Spec},
     },
@@ -153,16 +153,7 @@ fn id(n: usize) -> MaintenanceId {
 }
 
 fn runner() -> Runner {
-    Runner {
-        id: RunnerId("r".into()),
-        user: "ada".into(),
-        host: "desk".into(),
-        pid: 1,
-        process: String::new(),
-        run: None,
-        url: None,
-        commit: None,
-    }
+    Runner::sample("r")
 }
 
 /// Asks for a place and attaches; every `refuses` is refused after it has changed the draft.

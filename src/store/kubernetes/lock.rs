@@ -180,8 +180,13 @@ impl Row {
             Err(StoreError::Unreadable { cause, .. }) => cause,
             row => return Ok(row?.lock),
         };
+        Ok(Arc::new(Self::quarantined(map, &cause, faults)))
+    }
+
+    /// What is shown of a lock that cannot be read.
+    pub(super) fn quarantined(map: &ConfigMap, cause: &str, faults: &Faults) -> ServerLock {
         let (records, unreadable) = active(map, faults).unwrap_or_default();
-        Ok(Arc::new(ServerLock::quarantined(key(map), &cause, &records, unreadable)))
+        ServerLock::quarantined(key(map), cause, &records, unreadable)
     }
 
     pub(super) fn stored(&self) -> Stored {

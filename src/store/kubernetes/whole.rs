@@ -47,12 +47,12 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
     for map in &maps {
         match kind(map) {
-            "lock" => {
-                let lock = Row::shown(map, &link.faults)?;
-                if !lock.unreadable.is_empty() || !only_fenced(map, &Row::of(map, &link.faults)?) {
-                    locks.push((*lock).clone());
-                }
-            }
+            "lock" => match Row::of(map, &link.faults) {
+                Ok(row) if only_fenced(map, &row) => {}
+                Ok(row) => locks.push((*row.lock).clone()),
+                Err(StoreError::Unreadable { cause, .. }) => locks.push(Row::quarantined(map, &cause, &link.faults)),
+                Err(error) => return Err(error),
+            },
             "bound" => bindings.push(bound(map, link)?),
             "name" => {
                 let pointer = Pointer::of(map, &link.faults)?;

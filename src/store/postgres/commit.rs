@@ -165,6 +165,6 @@ pub(super) async fn commit(
 fn taken(change: &Change<'_>, faults: &Faults) -> StoreError {
     match change.written().find(|record| change.is_new(record)) {
         Some(record) => StoreError::NameTaken { id: record.id.clone(), key: LockKey(String::new()) },
-        None => faults.unreadable("a name that was ours is somebody else's"),
+        None => faults.unreadable("a name that belonged to this maintenance belongs to another one"),
     }
 }

@@ -88,7 +88,7 @@ impl PostgresStore {
         })
     }
 
-    /// Why the connection of a URL could lead to somebody else's server, if it could.
+    /// Why the connection of a URL may lead to another server than meant, if it may.
     pub fn unverified(url: &SecretString) -> Result<Option<String>, StoreError> {
         Ok(url::parse(url)?.unverified)
     }

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-use crate::store::StoreError;
+use crate::store::{StoreError, is_loopback};
 
 /// How a database is used.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Parsed {
     pub(super) notifications: bool,
     /// Whether the user knows that a fail-over may lose changes.
     pub(super) accept_lost_commits: bool,
-    /// Why the connection to another machine could be somebody else's, if it could.
+    /// Why the server at the other end may be another one than meant, if it may.
     pub(super) unverified: Option<String>,
 }
 
@@ -51,9 +51,7 @@ fn spelled(name: &str) -> &str {
 
 /// Whether a server is on this machine: a socket, or a loopback address.
 fn is_here(connect: &PgConnectOptions) -> bool {
-    let host = connect.get_host();
-    let loopback = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    connect.get_socket().is_some() || host.starts_with('/') || host == "localhost" || loopback
+    connect.get_socket().is_some() || connect.get_host().starts_with('/') || is_loopback(connect.get_host())
 }
 
 /// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction pooler, which passes
@@ -125,7 +123,7 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
     let unverified = unverified.map(|what| {
         let host = connect.get_host();
         format!(
-            "The connection to {host} {what}: who answers there could read and change the locks. Leave sslmode out of \
+            "The connection to {host} {what}: any server that answers there could read and change the locks. Leave sslmode out of \
              coordination_url, or write sslmode=verify-full, with sslrootcert=FILE for an authority of your own."
         )
     });
