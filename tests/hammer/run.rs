@@ -100,7 +100,8 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
 }
 
 impl Supervisor {
-    /// Hammers until the time is over. Where the store goes back in time, it does so in the middle of what remains of it.
+    /// Hammers until the time is over and what a run is about has happened, however slow the machine is. Where the store
+    /// goes back in time, it does so in the middle of what remains of it.
     async fn all_of_it(&mut self, heard: &mut UnboundedReceiver<Event>, sizes: &Sizes) {
         // A long run has more than one of each.
         let times = usize::try_from(sizes.chaos.as_secs() / 60).unwrap().max(1);
@@ -121,6 +122,10 @@ impl Supervisor {
             self.go_back(heard, meanwhile).await;
         }
         self.hammer(heard, part, sizes.processes).await;
+        let latest = Instant::now() + PATIENCE;
+        while !(self.tally.is_telling() && (self.hand.is_none() || self.tally.steps > 0)) && Instant::now() < latest {
+            self.hammer(heard, self.lease, sizes.processes).await;
+        }
     }
 
     /// Lets the processes work undisturbed until something has happened that the run is about.

@@ -2,6 +2,8 @@
 
 use std::{env, str::FromStr, time::Duration};
 
+use crate::arena::Kind;
+
 /// The size of a run.
 #[derive(Clone, Debug)]
 pub struct Sizes {
@@ -16,6 +18,8 @@ pub struct Sizes {
     pub url: Option<String>,
     /// The lease of every process: short, so that a stop outlasts it.
     pub lease: Duration,
+    /// How long it is between two strikes, at most.
+    pub pause: Duration,
 }
 
 impl Sizes {
@@ -30,6 +34,18 @@ impl Sizes {
             ),
             url: env::var("HAMMER_URL").ok().filter(|url| !url.is_empty()),
             lease: Duration::from_millis(number("HAMMER_LEASE_MS", 1500)),
+            pause: Duration::from_millis(number("HAMMER_PAUSE_MS", 350)),
+        }
+    }
+
+    /// The same for a store that is so much slower that nobody would ever come to an end: an API server with etcd under it,
+    /// on the processors that the run has too.
+    pub fn on(self, kind: Kind) -> Self {
+        match kind {
+            Kind::Kubernetes => {
+                Self { processes: self.processes.div_ceil(2), lease: self.lease * 2, pause: self.pause * 4, ..self }
+            }
+            Kind::Sqlite | Kind::Postgres | Kind::Etcd => self,
         }
     }
 }

@@ -7,7 +7,7 @@ use terraform_provider_metal::{
     maintenance::{ids::Uid, state::Phase, step::Reply},
     store::Found,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     process::{Event, Process},
@@ -60,7 +60,8 @@ impl Supervisor {
 
     /// The processes that have the right to act on a server now, by the store.
     async fn holders(&self) -> Vec<u64> {
-        let views = self.store.view_all().await.unwrap_or_default();
+        // A network that is down must not keep the next strike waiting.
+        let views = timeout(self.lease, self.store.view_all()).await.unwrap_or(Ok(Vec::new())).unwrap_or_default();
         let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
         let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
         let works = |process: &Process| process.order.is_some() && !process.killed && process.stopped.is_none();

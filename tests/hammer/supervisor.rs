@@ -62,6 +62,7 @@ pub struct Supervisor {
     pub simulator: Simulator,
     pub chance: Rng,
     pub lease: Duration,
+    pub pause: Duration,
     pub processes: BTreeMap<u64, Process>,
     settings: Vec<(&'static str, String)>,
     pub servers: Vec<String>,
@@ -119,6 +120,7 @@ impl Supervisor {
             simulator: simulator.clone(),
             chance: Rng::new(sizes.seed),
             lease: sizes.lease,
+            pause: sizes.pause,
             processes: BTreeMap::new(),
             settings: vec![
                 (worker::URL, arena.url.clone()),
@@ -162,8 +164,7 @@ impl Supervisor {
                     self.set_the_clock();
                 }
                 self.strike().await;
-                next_strike =
-                    Instant::now() + self.chance.between(Duration::from_millis(20), Duration::from_millis(350));
+                next_strike = Instant::now() + self.chance.between(self.pause / 17, self.pause);
             }
             self.listen(heard, next_strike.min(end)).await;
         }

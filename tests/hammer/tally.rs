@@ -48,6 +48,13 @@ pub struct Tally {
     pub said: BTreeMap<String, usize>,
 }
 
+impl Tally {
+    /// Whether enough happened for the run to say something.
+    pub fn is_telling(&self) -> bool {
+        self.done > 0 && self.kills > 0 && self.outlasted > 0
+    }
+}
+
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (said, times) in &self.said {
