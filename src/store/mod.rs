@@ -18,6 +18,7 @@ mod optimistic;
 mod patience;
 mod postgres;
 mod sqlite;
+mod together;
 mod told;
 mod versions;
 mod views;

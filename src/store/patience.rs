@@ -50,6 +50,15 @@ impl Patience {
         within(self.limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(self.limit)))
     }
 
+    /// One of several attempts.
+    pub(super) async fn attempt<T>(
+        &self,
+        attempt: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let limit = self.limit / SHARE;
+        within(limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(limit)))
+    }
+
     /// Repeats an attempt that changes nothing, or the same each time, while the store is away: a fail-over or a new
     /// leader takes a few seconds.
     pub(super) async fn repeat<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>

@@ -68,6 +68,7 @@ macro_rules! conforms {
             a_refused_transition_changes_nothing
             concurrent_transactions_never_admit_two
             those_who_come_together_are_each_applied_once_or_refused
+            those_of_different_locks_have_nothing_to_do_with_each_other
             the_end_of_a_task_undoes_nothing_of_the_others
             a_key_may_hold_any_text
             whatever_happens_it_means_the_same_as_in_memory
@@ -748,6 +749,64 @@ pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Be
     tickets.sort_unstable();
     assert_eq!((tickets, third.lock.generation), ((1..=joined).collect(), joined));
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// What is asked of different locks at the same time may be one request to the store; each has its own result all the same.
+pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: &Bench) {
+    const LOCKS: u32 = 40;
+    let store = bench.open().await;
+    join(&*store, &key("elsewhere"), &request("taken", 200)).await.unwrap();
+    store.renew(&runner(1), TTL).await.unwrap();
+    for round in 0..3 {
+        // The names of one fifth are taken, and two fifths ask for the same ones at the same time.
+        let name = |n: u32| match n % 5 {
+            0 => "taken".to_owned(),
+            1 | 2 => format!("pair-{round}-{}", n / 5),
+            _ => format!("own-{round}-{n}"),
+        };
+        let refuses = |n: u32| n % 10 == 3;
+        let asking: Vec<_> = (0..LOCKS)
+            .map(|n| {
+                let (store, wish, k) = (store.clone(), request(&name(n), 1), key(&format!("k{n}")));
+                tokio::spawn(async move {
+                    let asked = apply(&*store, &k, |lock, leases, now| {
+                        lock.enqueue(wish.clone(), leases, now)?;
+                        if refuses(n) { Err(Refusal::WrongPhase("this test")) } else { Ok(()) }
+                    });
+                    (wish.uid.clone(), asked.await)
+                })
+            })
+            .collect();
+        let mut pairs: Vec<(u32, LockKey)> = Vec::new();
+        for (n, asked) in (0..LOCKS).zip(asking) {
+            let (uid, asked) = soon("the end of a transition", asked).await.unwrap();
+            let k = key(&format!("k{n}"));
+            let kept = store.view(&k).await.unwrap().lock.get(&uid).is_some();
+            match asked {
+                Ok(()) => {
+                    assert!(kept && n % 5 != 0 && !refuses(n), "{n}");
+                    if matches!(n % 5, 1 | 2) {
+                        pairs.push((n / 5, k));
+                    }
+                }
+                Err(StoreError::Refused(Refusal::WrongPhase(_))) => assert!(!kept && refuses(n), "{n}"),
+                Err(StoreError::NameTaken { id: taken, key: by }) => {
+                    assert!(!kept && matches!(n % 5, 0..=2), "{n}");
+                    assert_eq!(taken, id(&name(n)));
+                    let Some(Found::Active(holder)) = store.find(&taken).await.unwrap() else { panic!("{n}: free") };
+                    assert_eq!(holder.lock_key, by, "{n}");
+                }
+                Err(error) => panic!("{n}: {error}"),
+            }
+        }
+        let expected: Vec<u32> = (0..LOCKS / 5).collect();
+        assert_eq!(pairs.iter().map(|(pair, _)| *pair).collect::<Vec<_>>(), expected, "one of each two: {pairs:?}");
+    }
+    // Nothing of it is only in the memory of this process.
+    let (seen, read) = (store.view_all().await.unwrap(), bench.open().await.view_all().await.unwrap());
+    let locks = |views: &[LockView]| views.iter().map(|view| (*view.lock).clone()).collect::<Vec<_>>();
+    assert_eq!(locks(&seen), locks(&read));
+    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
 /// Tasks end in the middle, the one that writes for all of them, too.

@@ -5,6 +5,7 @@
 
 mod commit;
 mod fault;
+mod group;
 mod keys;
 mod leases;
 mod link;
@@ -31,6 +32,7 @@ pub use self::url::EtcdOptions;
 
 use self::{
     fault::Faults,
+    group::{Groups, Reply},
     leases::OwnLeases,
     link::Link,
     rows::{Place, Read, Reads, json, text},
@@ -77,6 +79,7 @@ struct Meta {
 pub struct EtcdStore {
     id: String,
     link: Arc<Link>,
+    groups: Groups,
     time: ServerTime,
     own_leases: OwnLeases,
     views: Views,
@@ -104,6 +107,7 @@ impl EtcdStore {
             own_leases: OwnLeases::default(),
             views: Views::default(),
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
+            groups: Groups::new(&link),
             link,
             lookout,
             meta: Mutex::new(meta),
@@ -150,7 +154,7 @@ impl EtcdStore {
         let mut known = known.filter(|known| known.revision > 0);
         let read = loop {
             let reads = rows::reads(&self.link.keys, key, known.as_ref());
-            let found = Reads::of(self.link.txn(reads).await?.op_responses());
+            let found = Reads::of(self.groups.read(key, reads).await?.response.op_responses());
             if let Some(read) = rows::read(found, key, known.take(), now, &self.link.faults)? {
                 break read;
             }
@@ -217,9 +221,8 @@ impl Conditional for EtcdStore {
         let now = self.time.now().await?;
         let meta = self.meta().clone();
         let (transaction, names) = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
-        let reply = self.link.patience.once(self.link.txn(transaction)).await?;
+        let Reply { revision, response: reply } = self.groups.write(&change.after.key, transaction).await?;
         if reply.succeeded() {
-            let revision = reply.header().map(etcd_client::ResponseHeader::revision);
             return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
         }
         let mut found = Reads::of(reply.op_responses());

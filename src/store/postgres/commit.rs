@@ -1,6 +1,8 @@
-//! One change as one statement.
+//! Changes as one statement.
 
-use sqlx::PgConnection;
+use std::collections::HashMap;
+
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, postgres::PgArguments};
 
 use super::{
     fault::{Faults, is_taken_name},
@@ -9,7 +11,7 @@ use super::{
     schema::{self, SUPPORTED},
 };
 use crate::{
-    maintenance::{approval::Approval, ids::LockKey, ownership::Ownership, state::Maintenance},
+    maintenance::{approval::Approval, ownership::Ownership, state::Maintenance},
     store::{StoreError, capacity, extended::StoredSlot, optimistic::Change},
 };
 
@@ -80,91 +82,145 @@ impl Approvals {
     }
 }
 
-/// Writes a change if nobody else wrote since it was read: the new revision, or nothing.
-pub(super) async fn commit(
-    db: &mut PgConnection,
-    change: &Change<'_>,
-    channel: &str,
-    link: &Link,
-) -> Result<Option<i64>, StoreError> {
-    let faults = &link.faults;
-    let (before, after) = (&change.before.lock, change.after);
-    let key = &after.key.0;
-    if change.adds() {
-        capacity::check(faults, &after.key, after.active.len(), capacity::RECORDS, "records")?;
-    }
-    let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
-    let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
-    let head = (after.generation, after.last_ticket, StoredSlot::of(after))
-        != (before.generation, before.last_ticket, StoredSlot::of(before));
-    let mut written = Written::default();
-    for record in change.finished {
-        written.add(record, "ended", faults)?;
-    }
-    for record in change.written() {
-        written.add(record, "active", faults)?;
-    }
-    let withdrawn: Vec<_> = change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect();
-    let approvals = Approvals::between(&before.ownership, &after.ownership, faults)?;
-    let namespaces: Vec<&str> = change.events.iter().map(|event| event.id.namespace()).collect();
-    let names: Vec<&str> = change.events.iter().map(|event| event.id.name()).collect();
-    let events = change.events.iter().map(|event| text(key, event, faults)).collect::<Result<Vec<_>, _>>()?;
-    let result: Result<Option<Option<i64>>, sqlx::Error> = sqlx::query_scalar(
-        "SELECT metal.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-         $21, $22, $23, $24, $25, $26, $27) \
-         WHERE ($2 = 0 OR EXISTS (SELECT FROM metal.locks AS l WHERE l.lock_key = $1 AND l.revision = $2 \
-         AND split_part(l.commits, ' ', 1) = $28)) \
-         AND NOT EXISTS (SELECT FROM metal.schema_versions AS s WHERE s.version > $29)",
-    )
-    .bind(escaped(key).as_ref())
-    .bind(change.before.revision)
-    .bind(change.commits())
-    .bind(head)
-    .bind(signed(after.generation, faults)?)
-    .bind(signed(after.last_ticket, faults)?)
-    .bind(slot)
-    .bind(after.ownership.claim != before.ownership.claim)
-    .bind(claim)
-    .bind(withdrawn)
-    .bind(written.uids)
-    .bind(written.namespaces)
-    .bind(written.names)
-    .bind(written.fates)
-    .bind(written.runners)
-    .bind(written.bodies)
-    .bind(approvals.gone)
-    .bind(approvals.uids)
-    .bind(approvals.owners)
-    .bind(approvals.bodies)
-    .bind(approvals.uses)
-    .bind(approvals.used)
-    .bind(approvals.used_by)
-    .bind(namespaces)
-    .bind(names)
-    .bind(events)
-    .bind(channel)
-    // A revision is given out again by a store that lost commits; a name is not.
-    .bind(change.before.commits.newest().unwrap_or_default())
-    // A newer version may have migrated the database since this process opened it.
-    .bind(SUPPORTED.newest)
-    .persistent(!link.pooled)
-    .fetch_optional(&mut *db)
-    .await;
-    match result {
-        Ok(None) => {
-            SUPPORTED.check_open(schema::version(db, faults).await?, faults)?;
-            Ok(None)
+/// A change as the arguments of `metal.commit`.
+pub(super) struct Prepared {
+    key: String,
+    revision: i64,
+    commits: String,
+    head: bool,
+    generation: i64,
+    last_ticket: i64,
+    slot: Option<String>,
+    claim_moved: bool,
+    claim: Option<String>,
+    withdrawn: Vec<String>,
+    written: Written,
+    approvals: Approvals,
+    namespaces: Vec<String>,
+    names: Vec<String>,
+    events: Vec<String>,
+    channel: String,
+    newest: String,
+}
+
+/// How many arguments one of them has, with the two that are compared.
+const ARGUMENTS: usize = 29;
+
+impl Prepared {
+    pub(super) fn of(change: &Change<'_>, channel: String, faults: &Faults) -> Result<Self, StoreError> {
+        let (before, after) = (&change.before.lock, change.after);
+        let key = &after.key.0;
+        if change.adds() {
+            capacity::check(faults, &after.key, after.active.len(), capacity::RECORDS, "records")?;
         }
-        Ok(revision) => Ok(revision.flatten()),
-        Err(error) if is_taken_name(&error) => Err(taken(change, faults)),
-        Err(error) => Err(faults.sqlx(&error)),
+        let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
+        let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
+        let head = (after.generation, after.last_ticket, StoredSlot::of(after))
+            != (before.generation, before.last_ticket, StoredSlot::of(before));
+        let mut written = Written::default();
+        for record in change.finished {
+            written.add(record, "ended", faults)?;
+        }
+        for record in change.written() {
+            written.add(record, "active", faults)?;
+        }
+        Ok(Self {
+            key: escaped(key).into_owned(),
+            revision: change.before.revision,
+            commits: change.commits(),
+            head,
+            generation: signed(after.generation, faults)?,
+            last_ticket: signed(after.last_ticket, faults)?,
+            slot,
+            claim_moved: after.ownership.claim != before.ownership.claim,
+            claim,
+            withdrawn: change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect(),
+            written,
+            approvals: Approvals::between(&before.ownership, &after.ownership, faults)?,
+            namespaces: change.events.iter().map(|event| event.id.namespace().to_owned()).collect(),
+            names: change.events.iter().map(|event| event.id.name().to_owned()).collect(),
+            events: change.events.iter().map(|event| text(key, event, faults)).collect::<Result<_, _>>()?,
+            channel,
+            // A revision is given out again by a store that lost commits; a name is not.
+            newest: change.before.commits.newest().unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn bind<'q>(&'q self, query: Asked<'q>) -> Asked<'q> {
+        let (written, approvals) = (&self.written, &self.approvals);
+        query
+            .bind(&self.key)
+            .bind(self.revision)
+            .bind(&self.commits)
+            .bind(self.head)
+            .bind(self.generation)
+            .bind(self.last_ticket)
+            .bind(self.slot.as_deref())
+            .bind(self.claim_moved)
+            .bind(self.claim.as_deref())
+            .bind(&self.withdrawn)
+            .bind(&written.uids)
+            .bind(&written.namespaces)
+            .bind(&written.names)
+            .bind(&written.fates)
+            .bind(&written.runners)
+            .bind(&written.bodies)
+            .bind(&approvals.gone)
+            .bind(&approvals.uids)
+            .bind(&approvals.owners)
+            .bind(&approvals.bodies)
+            .bind(&approvals.uses)
+            .bind(&approvals.used)
+            .bind(&approvals.used_by)
+            .bind(&self.namespaces)
+            .bind(&self.names)
+            .bind(&self.events)
+            .bind(&self.channel)
+            .bind(&self.newest)
+            // A newer version may have migrated the database since this process opened it.
+            .bind(SUPPORTED.newest)
     }
 }
 
-/// Which of the new names it was is asked afterwards; the place is filled in by [`super::PostgresStore`].
-fn taken(change: &Change<'_>, faults: &Faults) -> StoreError {
-    match change.written().find(|record| change.is_new(record)) {
-        Some(record) => StoreError::NameTaken { id: record.id.clone(), key: LockKey(String::new()) },
-        None => faults.unreadable("a name that belonged to this maintenance belongs to another one"),
+type Asked<'q> = sqlx::query::QueryAs<'q, Postgres, (i32, Option<i64>), PgArguments>;
+
+/// So many changes as one statement: each is made if its own lock is as it was, whatever becomes of the others.
+fn statement(changes: usize) -> String {
+    let one = |n: usize| {
+        let argument = |which: usize| format!("${}", n * ARGUMENTS + which);
+        let all: Vec<String> = (1..=27).map(argument).collect();
+        let (key, revision, newest, schema) = (argument(1), argument(2), argument(28), argument(29));
+        format!(
+            "SELECT {n}, metal.commit({}) WHERE ({revision} = 0 OR EXISTS (SELECT FROM metal.locks AS l \
+             WHERE l.lock_key = {key} AND l.revision = {revision} AND split_part(l.commits, ' ', 1) = {newest})) \
+             AND NOT EXISTS (SELECT FROM metal.schema_versions AS s WHERE s.version > {schema})",
+            all.join(", ")
+        )
+    };
+    (0..changes).map(one).collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+/// What came of some changes: the new revision of each, or nothing where somebody else wrote since it was read.
+pub(super) enum Outcome {
+    /// Of each.
+    Done(Vec<Option<i64>>),
+    /// One of them has a name that is taken; none was made.
+    NameTaken,
+}
+
+/// Writes changes of different locks. What is an error for one of them is an error for all, and none is made.
+pub(super) async fn commit(db: &mut PgConnection, changes: &[Prepared], link: &Link) -> Result<Outcome, StoreError> {
+    let faults = &link.faults;
+    let query = sqlx::query_as(AssertSqlSafe(statement(changes.len()))).persistent(!link.pooled);
+    let query = changes.iter().fold(query, |query, change| change.bind(query));
+    let rows = match query.fetch_all(&mut *db).await {
+        Err(error) if is_taken_name(&error) => return Ok(Outcome::NameTaken),
+        rows => rows.map_err(|error| faults.sqlx(&error))?,
+    };
+    if rows.len() < changes.len() {
+        SUPPORTED.check_open(schema::version(db, faults).await?, faults)?;
     }
+    let revisions: HashMap<i32, Option<i64>> = rows.into_iter().collect();
+    let of = |n| i32::try_from(n).ok().and_then(|n| revisions.get(&n).copied().flatten());
+    Ok(Outcome::Done((0..changes.len()).map(of).collect()))
 }

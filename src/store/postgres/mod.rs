@@ -6,6 +6,7 @@
 mod commit;
 mod connections;
 mod fault;
+mod group;
 mod link;
 mod rows;
 mod schema;
@@ -22,7 +23,14 @@ use tokio::sync::watch::Receiver;
 
 pub use self::url::PostgresOptions;
 
-use self::{fault::Faults, link::Link, rows::escaped, watch::Watch};
+use self::{
+    commit::Prepared,
+    fault::Faults,
+    group::{Committed, Groups},
+    link::Link,
+    rows::escaped,
+    watch::Watch,
+};
 use super::{
     Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
     group::transact,
@@ -45,6 +53,7 @@ pub struct PostgresStore {
     id: String,
     /// Why it may lose what it confirmed, unless that is accepted.
     loses: Option<&'static str>,
+    groups: Groups,
     link: Link,
     views: Views,
     watch: Arc<Watch>,
@@ -83,6 +92,7 @@ impl PostgresStore {
                 watchers: Watchers::default(),
                 stop: lookout.stop(),
             }),
+            groups: Groups::new(&link),
             link,
             lookout,
         })
@@ -133,15 +143,7 @@ impl PostgresStore {
 #[async_trait]
 impl Conditional for PostgresStore {
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
-        self.link
-            .patience
-            .repeat(|| async {
-                let mut session = self.link.session().await?;
-                let loaded = rows::load(&mut session, key, known.clone(), &self.link).await?;
-                session.end().await?;
-                Ok(loaded)
-            })
-            .await
+        self.link.patience.repeat(|| self.groups.load(key, known.clone())).await
     }
 
     async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
@@ -151,18 +153,9 @@ impl Conditional for PostgresStore {
         } else {
             String::new()
         };
-        let committed = self
-            .link
-            .patience
-            .once(async {
-                let mut session = self.link.session().await?;
-                let committed = commit::commit(&mut session, change, &channel, &self.link).await?;
-                session.end().await?;
-                Ok(committed)
-            })
-            .await;
-        if !matches!(committed, Err(StoreError::NameTaken { .. })) {
-            return committed;
+        let prepared = Prepared::of(change, channel, &self.link.faults)?;
+        if let Committed::Revision(revision) = self.groups.commit(key, prepared).await? {
+            return Ok(revision);
         }
         // Which of the new names it was, if it still is.
         for record in change.written().filter(|record| change.is_new(record)) {

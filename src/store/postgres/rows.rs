@@ -124,16 +124,20 @@ impl LockRow {
     }
 }
 
-/// One statement, so that all of it is of one moment. `$which` are the records that are read.
+/// One statement, so that all of it is of one moment: the records that `$records` says, of the locks that `$which` says.
 macro_rules! lock_query {
     ($records:literal, $which:literal) => {
+        lock_query!($records, "", $which)
+    };
+    ($records:literal, $known:literal, $which:literal) => {
         concat!(
             "SELECT l.lock_key, l.generation, l.last_ticket, l.slot, l.claim, l.revision, l.commits, \
              (SELECT count(*) FROM metal.maintenances AS m WHERE m.lock_key = l.lock_key AND m.fate = 'active') AS active, \
              a.approvals, a.approval_owners, a.approval_uses, s.runners, s.untils, r.uids, r.fates, r.bodies, \
              (extract(epoch FROM metal.clock()) * 1000000)::bigint AS now \
-             FROM metal.locks AS l, \
-             LATERAL (SELECT coalesce(array_agg(a.body ORDER BY a.id), '{}') AS approvals, \
+             FROM metal.locks AS l, ",
+            $known,
+            "LATERAL (SELECT coalesce(array_agg(a.body ORDER BY a.id), '{}') AS approvals, \
               coalesce(array_agg(a.owner ORDER BY a.id), '{}') AS approval_owners, \
               coalesce(array_agg(a.used_by ORDER BY a.id), '{}') AS approval_uses \
               FROM metal.approvals AS a WHERE a.lock_key = l.lock_key) AS a, \
@@ -185,6 +189,77 @@ pub(super) async fn load(
         Some(row) => whole(row, faults),
         None => Ok(Loaded { stored: Stored::none(key), leases: Leases::default(), now: now(db, link).await? }),
     }
+}
+
+/// The same of several locks, with as many statements as for one.
+pub(super) async fn load_group(
+    db: &mut PgConnection,
+    wanted: &[(LockKey, Option<Stored>)],
+    link: &Link,
+) -> Result<Vec<Result<Loaded, StoreError>>, StoreError> {
+    let faults = &link.faults;
+    if let [(key, known)] = wanted {
+        return Ok(vec![load(db, key, known.clone(), link).await]);
+    }
+    let mut found: HashMap<LockKey, Loaded> = HashMap::new();
+    let known: HashMap<&LockKey, &Stored> = wanted
+        .iter()
+        .filter_map(|(key, known)| Some((key, known.as_ref()?)))
+        .filter(|(_, it)| it.revision > 0)
+        .collect();
+    if !known.is_empty() {
+        let (keys, revisions): (Vec<String>, Vec<i64>) =
+            known.iter().map(|(key, known)| (escaped(&key.0).into_owned(), known.revision)).unzip();
+        let query = lock_query!(
+            "m.revision > k.revision AND l.revision <> k.revision",
+            "unnest($1, $2) AS k (lock_key, revision), ",
+            "l.lock_key = k.lock_key"
+        );
+        let query = sqlx::query_as(query).bind(keys).bind(revisions).persistent(!link.pooled);
+        let rows: Vec<LockRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+        for row in rows {
+            let key = LockKey(unescaped(&row.lock_key));
+            // What cannot be read is read again below, and said of its own lock only.
+            let loaded = known.get(&key).and_then(|known| onto((*known).clone(), row, faults).ok().flatten());
+            found.extend(loaded.map(|loaded| (key, loaded)));
+        }
+    }
+    let unknown: Vec<&LockKey> = wanted.iter().map(|(key, _)| key).filter(|key| !found.contains_key(key)).collect();
+    let mut failed: HashMap<LockKey, StoreError> = HashMap::new();
+    if !unknown.is_empty() {
+        let keys: Vec<String> = unknown.iter().map(|key| escaped(&key.0).into_owned()).collect();
+        let query = sqlx::query_as(lock_query!("m.fate = 'active'", "l.lock_key = ANY ($1)"));
+        let query = query.bind(keys).persistent(!link.pooled);
+        let rows: Vec<LockRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+        let mut time = None;
+        for row in rows {
+            let key = LockKey(unescaped(&row.lock_key));
+            time = Some(self::time(row.now, faults)?);
+            match whole(row, faults) {
+                Ok(loaded) => drop(found.insert(key, loaded)),
+                Err(error) => drop(failed.insert(key, error)),
+            }
+        }
+        let missing = |key: &&LockKey| !found.contains_key(*key) && !failed.contains_key(*key);
+        let new: Vec<LockKey> = unknown.into_iter().filter(missing).cloned().collect();
+        if !new.is_empty() {
+            let now = match time {
+                Some(now) => now,
+                None => now(db, link).await?,
+            };
+            let none = |key: LockKey| {
+                let stored = Stored::none(&key);
+                (key, Loaded { stored, leases: Leases::default(), now })
+            };
+            found.extend(new.into_iter().map(none));
+        }
+    }
+    let one = |(key, _): &(LockKey, Option<Stored>)| match (found.remove(key), failed.remove(key)) {
+        (Some(loaded), _) => Ok(loaded),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(faults.unavailable("it did not answer for each lock")),
+    };
+    Ok(wanted.iter().map(one).collect())
 }
 
 /// The store's time.

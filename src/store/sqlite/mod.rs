@@ -5,6 +5,7 @@
 
 mod fault;
 mod file;
+mod group;
 mod lane;
 mod leases;
 mod reach;
@@ -15,10 +16,7 @@ mod whole;
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
@@ -30,14 +28,15 @@ pub use file::default_path;
 use self::{
     fault::Faults,
     file::Identity,
+    group::{Transitions, Writer},
     lane::{Held, Lane, Source},
     leases::Moment,
     rows::AuditRow,
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, capacity, forgotten_before, lease_end,
-    views::{Known, Snapshot, Stored, Views},
+    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, forgotten_before, lease_end,
+    views::{Known, Snapshot, Views},
     watchers::{Lookout, Watchers},
 };
 use crate::{
@@ -72,7 +71,8 @@ pub struct SqliteStore {
     reach_warning: Option<String>,
     clock: Arc<dyn Clock>,
     faults: Faults,
-    writer: Lane,
+    writer: Arc<Writer>,
+    transitions: Transitions,
     reader: Lane,
     views: Views,
     watch: Arc<Watch>,
@@ -102,48 +102,42 @@ impl SqliteStore {
             )
         });
         let lookout = Lookout::new();
+        let watch = Arc::new(Watch {
+            source: source.clone(),
+            clock: clock.clone(),
+            interval: options.watch_interval,
+            watchers: Watchers::default(),
+            seen: AtomicI64::new(seen),
+            stop: lookout.stop(),
+        });
+        let writer = Arc::new(Writer {
+            lane: Lane::new(source.clone(), first),
+            clock: clock.clone(),
+            faults: faults.clone(),
+            watch: watch.clone(),
+        });
         Ok(Self {
             id: opened.id,
             reach_warning: reach::warning(&source.path).or(no_wal),
-            writer: Lane::new(source.clone(), first),
-            reader: Lane::new(source.clone(), reader),
+            transitions: group::transitions(&writer),
+            writer,
+            reader: Lane::new(source, reader),
             views: Views::default(),
-            watch: Arc::new(Watch {
-                source,
-                clock: clock.clone(),
-                interval: options.watch_interval,
-                watchers: Watchers::default(),
-                seen: AtomicI64::new(seen),
-                stop: lookout.stop(),
-            }),
+            watch,
             clock,
             faults,
             lookout,
         })
     }
 
-    /// A transaction of the only writer; refused after a newer version migrated the file.
+    /// A transaction of the only writer.
     async fn write(&self) -> Result<Held<'_>, StoreError> {
-        let mut db = self.writer.begin("BEGIN IMMEDIATE").await?;
-        let found = schema::version(&mut db, &self.faults).await?;
-        if let Err(newer) = schema::SUPPORTED.check_open(found, &self.faults) {
-            db.end("ROLLBACK").await?;
-            return Err(newer);
-        }
-        db.schema = found;
-        Ok(db)
+        self.writer.begin().await
     }
 
     /// A transaction, so that all its queries see one moment.
     async fn read(&self) -> Result<Held<'_>, StoreError> {
         self.reader.begin("BEGIN").await
-    }
-
-    /// The error of a lock that has lost commits. Whoever watches has to look again.
-    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
-        self.watch.seen.store(0, Ordering::Release);
-        self.watch.watchers.went_back(key);
-        self.faults.went_back(cause)
     }
 
     /// To be asked inside a transaction: what was waited for before it has passed.
@@ -162,7 +156,7 @@ impl SqliteStore {
             leases::of_lock(&mut db, key, &now, &self.faults).await?
         };
         db.end("COMMIT").await?;
-        known.settle(&seen, &stored).map_err(|cause| self.went_back(key, cause))?;
+        known.settle(&seen, &stored).map_err(|cause| self.watch.went_back(key, cause))?;
         Ok(LockView::new(stored.lock, leases, now.wall))
     }
 }
@@ -182,41 +176,7 @@ impl Store for SqliteStore {
     }
 
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
-        let known = self.views.of(key);
-        let mut db = self.write().await?;
-        let seen = known.seen();
-        let before: Stored = rows::load(&mut db, key, seen.stored.clone(), &self.faults).await?;
-        if let Err(cause) = known.settle(&seen, &before) {
-            db.end("ROLLBACK").await?;
-            return Err(self.went_back(key, cause));
-        }
-        let now = self.now();
-        let leases = leases::of_lock(&mut db, key, &now, &self.faults).await?;
-        let mut after = (*before.lock).clone();
-        if let Err(refusal) = transition(&mut after, &leases, now.wall) {
-            db.end("ROLLBACK").await?;
-            return Err(refusal.into());
-        }
-        if after.active.len() > before.lock.active.len()
-            && let Err(full) = capacity::check(&self.faults, key, after.active.len(), capacity::RECORDS, "records")
-        {
-            db.end("ROLLBACK").await?;
-            return Err(full);
-        }
-        let wrote = after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
-        let saved = match rows::save(&mut db, &before, after, &self.faults).await {
-            Err(taken @ StoreError::NameTaken { .. }) => {
-                db.end("ROLLBACK").await?;
-                return Err(taken);
-            }
-            other => other?,
-        };
-        db.end(if wrote { "COMMIT" } else { "ROLLBACK" }).await?;
-        if let Some(stored) = saved {
-            known.remember(&stored);
-            self.watch.watchers.moved(key, stored.revision);
-        }
-        Ok(())
+        group::transact(&self.transitions, self.views.of(key), key, transition, &self.faults).await
     }
 
     async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
@@ -371,7 +331,7 @@ impl Store for SqliteStore {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        let mut db = self.writer.once().await?;
+        let mut db = self.writer.lane.once().await?;
         schema::migrate(&mut db, &self.faults).await?;
         db.give_back();
         Ok(())
@@ -380,7 +340,7 @@ impl Store for SqliteStore {
     async fn close(&self) {
         self.lookout.end().await;
         self.reader.close().await;
-        self.writer.close().await;
+        self.writer.lane.close().await;
     }
 }
 

@@ -220,6 +220,10 @@ pub(super) async fn save(
     let before = &*stored.lock;
     let finished = std::mem::take(&mut after.finished);
     let events = std::mem::take(&mut after.events);
+    // Before anything is written: other changes are in the same transaction.
+    for record in after.active.iter().filter(|record| before.get(&record.uid).is_none()) {
+        refuse_taken_name(db, before, record, faults).await?;
+    }
     let moved = after != *before || !finished.is_empty();
     let revision = if moved { save_lock(db, &after, faults).await? } else { 0 };
     // What goes makes room for what comes: a name may end and begin in one transition.
@@ -235,12 +239,9 @@ pub(super) async fn save(
         save_record(db, record, false, faults).await?;
     }
     for record in &after.active {
-        match before.get(&record.uid) {
-            Some(same) if same == record => continue,
-            Some(_) => {}
-            None => refuse_taken_name(db, record, faults).await?,
+        if before.get(&record.uid) != Some(record) {
+            save_record(db, record, true, faults).await?;
         }
-        save_record(db, record, true, faults).await?;
     }
     for event in &events {
         save_event(db, event, faults).await?;
@@ -302,7 +303,13 @@ pub(super) async fn save_lock(
     .map_err(|error| faults.sqlx(&error))
 }
 
-async fn refuse_taken_name(db: &mut SqliteConnection, record: &Maintenance, faults: &Faults) -> Result<(), StoreError> {
+/// Refuses a new record whose name another lock has. A name of this lock that comes again goes in the same change.
+async fn refuse_taken_name(
+    db: &mut SqliteConnection,
+    before: &ServerLock,
+    record: &Maintenance,
+    faults: &Faults,
+) -> Result<(), StoreError> {
     let taken: Option<String> =
         sqlx::query_scalar("SELECT lock_key FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?")
             .bind(record.id.namespace())
@@ -311,8 +318,8 @@ async fn refuse_taken_name(db: &mut SqliteConnection, record: &Maintenance, faul
             .await
             .map_err(|error| faults.sqlx(&error))?;
     match taken {
-        Some(key) => Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey(key) }),
-        None => Ok(()),
+        Some(key) if key != before.key.0 => Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey(key) }),
+        _ => Ok(()),
     }
 }
 

@@ -36,6 +36,15 @@ pub(super) struct Watch {
     pub(super) stop: CancellationToken,
 }
 
+impl Watch {
+    /// The error of a lock that has lost commits. Whoever watches has to look again.
+    pub(super) fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
+        self.seen.store(0, Ordering::Release);
+        self.watchers.went_back(key);
+        self.source.faults.went_back(cause)
+    }
+}
+
 /// A connection and its last `data_version`, which only this connection can compare.
 type Eye = Option<(SqliteConnection, i64)>;
 

@@ -1,0 +1,107 @@
+//! What is read and written of different locks at the same time, as one statement.
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    commit::{Outcome, Prepared, commit},
+    link::Link,
+    rows,
+};
+use crate::{
+    maintenance::ids::LockKey,
+    store::{StoreError, optimistic::Loaded, together::Together, views::Stored},
+};
+
+/// How many locks are read or written together at most.
+const MOST: usize = 16;
+
+/// A lock to be read, and what is known of it.
+type Wanted = (LockKey, Option<Stored>);
+
+/// What came of one change.
+pub(super) enum Committed {
+    /// The new revision, or nothing when somebody else was first.
+    Revision(Option<i64>),
+    /// Another lock has an active record of a name that is new in it.
+    NameTaken,
+}
+
+/// Requests about different locks that come together.
+#[derive(Debug)]
+pub(super) struct Groups {
+    link: Link,
+    loads: Together<Wanted, Result<Loaded, StoreError>>,
+    commits: Together<Prepared, Result<Committed, StoreError>>,
+}
+
+impl Groups {
+    pub(super) fn new(link: &Link) -> Self {
+        let (loads, commits) = (link.clone(), link.clone());
+        Self {
+            link: link.clone(),
+            loads: Together::apart(MOST, move |wanted| carry_loads(loads.clone(), wanted)),
+            commits: Together::apart(MOST, move |changes| carry_commits(commits.clone(), changes)),
+        }
+    }
+
+    pub(super) async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
+        let loaded = self.loads.send(key, (key.clone(), known)).await;
+        loaded.unwrap_or_else(|| Err(self.unknown()))
+    }
+
+    pub(super) async fn commit(&self, key: &LockKey, change: Prepared) -> Result<Committed, StoreError> {
+        let sent = async { self.commits.send(key, change).await.unwrap_or_else(|| Err(self.unknown())) };
+        self.link.patience.once(sent).await
+    }
+
+    fn unknown(&self) -> StoreError {
+        self.link.faults.unavailable("the reply to a request was not awaited")
+    }
+}
+
+fn carry_loads(link: Link, wanted: Vec<Wanted>) -> BoxFuture<'static, Vec<Result<Loaded, StoreError>>> {
+    Box::pin(async move {
+        let together = async {
+            let mut session = link.session().await?;
+            let loaded = rows::load_group(&mut session, &wanted, &link).await?;
+            session.end().await?;
+            Ok(loaded)
+        };
+        match link.patience.attempt(together).await {
+            Ok(loaded) => loaded,
+            Err(error) => wanted.iter().map(|_| Err(error.clone())).collect(),
+        }
+    })
+}
+
+fn carry_commits(link: Link, changes: Vec<Prepared>) -> BoxFuture<'static, Vec<Result<Committed, StoreError>>> {
+    Box::pin(async move {
+        match write(&link, &changes).await {
+            Ok(Outcome::Done(revisions)) => revisions.into_iter().map(|one| Ok(Committed::Revision(one))).collect(),
+            Err(error @ StoreError::Unavailable { .. }) => changes.iter().map(|_| Err(error.clone())).collect(),
+            Ok(Outcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
+            Err(error) if changes.len() == 1 => vec![Err(error)],
+            // None was made, and one of them is to blame.
+            Ok(Outcome::NameTaken) | Err(_) => {
+                let mut each = Vec::with_capacity(changes.len());
+                for change in changes.chunks(1) {
+                    each.push(write(&link, change).await.map(|outcome| match outcome {
+                        Outcome::Done(revisions) => Committed::Revision(revisions.first().copied().flatten()),
+                        Outcome::NameTaken => Committed::NameTaken,
+                    }));
+                }
+                each
+            }
+        }
+    })
+}
+
+async fn write(link: &Link, changes: &[Prepared]) -> Result<Outcome, StoreError> {
+    let written = async {
+        let mut session = link.session().await?;
+        let outcome = commit(&mut session, changes, link).await?;
+        session.end().await?;
+        Ok(outcome)
+    };
+    link.patience.attempt(written).await
+}
