@@ -58,6 +58,7 @@ pub(super) struct MaintenanceModel {
     pub(super) boot_configuration: Value<BootModel>,
     pub(super) window: Value<WindowModel>,
     pub(super) on_window_close: Text,
+    pub(super) on_end: Text,
     pub(super) wait_for: Text,
     pub(super) complete_when: Value<CompleteModel>,
     pub(super) expires_after: Text,
@@ -151,6 +152,13 @@ pub(super) fn maintenance_schema() -> Schema {
             optional(
                 String,
                 "What the closing of the window means for a maintenance that runs. `finish` (the default): nothing. `release`: it is overdue, as after `expires_after`, and preparing that has not ended is undone.",
+            ),
+        ),
+        (
+            "on_end",
+            optional(
+                String,
+                "What the next plan does about a maintenance that ended outside of this configuration: by hand, by `complete_when`, or after `expires_after`. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` the end is what was asked for, and nothing is replaced.",
             ),
         ),
         (
@@ -328,6 +336,9 @@ impl MaintenanceModel {
         one_of(diags, &self.wait_for, path("wait_for"), &["Enqueued", "InMaintenance", "Completed"], |text| {
             matches!(text, "Enqueued" | "InMaintenance" | "Completed").then_some(())
         });
+        one_of(diags, &self.on_end, path("on_end"), &["replace", "keep"], |text| {
+            matches!(text, "replace" | "keep").then_some(())
+        });
         let complete_when = self.check_completion(diags);
         let expires_after = duration(diags, &self.expires_after, path("expires_after"));
         let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
@@ -365,6 +376,11 @@ impl MaintenanceModel {
     /// Whether a maintenance that another state manages is taken over.
     pub(super) fn adopts(&self) -> bool {
         self.adopt == Value::Value(true)
+    }
+
+    /// Whether a maintenance that has ended stays in the state.
+    pub(super) fn keeps_ended(&self) -> bool {
+        given(&self.on_end) == Some("keep")
     }
 
     /// The attributes whose change takes another server, or runs the maintenance anew.

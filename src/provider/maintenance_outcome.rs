@@ -20,6 +20,7 @@ use crate::{
 
 use super::{
     diagnostics::{no_longer_ours, of_engine, silent},
+    ended,
     maintenance_model::{MaintenanceModel, shown_texts},
     private::{Private, missing_here},
     values::{known, shown_duration},
@@ -238,20 +239,10 @@ pub(super) async fn refresh(
                 );
                 None
             }
-            Phase::Completed { ending: Ending::Expired, at } => {
-                warn(
-                    "A hold has expired",
-                    format!(
-                        "{server}: {} was overdue and was given back at {}, because somebody else needed the server or its \
-                         window closed. It is not held any more. To hold it again, change triggers or replace the resource.",
-                        record.id,
-                        shown_time(*at)
-                    ),
-                );
-                show(&mut model, record, None, None);
-                Some(model)
-            }
             _ => {
+                if let Some(warning) = ended::warning(record, &model) {
+                    diags.add_warning(warning);
+                }
                 show(&mut model, record, None, None);
                 Some(model)
             }

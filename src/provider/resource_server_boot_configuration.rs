@@ -322,11 +322,17 @@ impl Resource for ServerBootConfiguration {
                 conclude(diags, &engine, model, &driven, control.timeout)
             }
             Ok(None) => {
-                let mut model = model;
+                let mut prior = prior;
+                diags.add_error(diagnostic(
+                    format!("The boot configuration of {server} is no longer in force"),
+                    "It ended since the plan, so that the change would do nothing. The server is unchanged. Plan again: the \
+                     resource is created again.",
+                    AttributePath::root(),
+                ));
                 if let Ok(Some(held)) = engine.held(&uid).await {
-                    model.show(&held.record);
+                    prior.show(&held.record);
                 }
-                Some((Value::Value(model), private))
+                Some((Value::Value(prior), private))
             }
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));

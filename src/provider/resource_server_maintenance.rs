@@ -19,6 +19,7 @@ use crate::{
 use super::{
     cell::Cell,
     diagnostics::{kept, managed_elsewhere, of_engine},
+    ended,
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
     not_updated::not_updated,
@@ -120,7 +121,11 @@ impl Resource for ServerMaintenance {
         };
         model.set_defaults();
         let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
-        let replaced = model.replacing(&prior);
+        let mut replaced = model.replacing(&prior);
+        replaced.extend(ended::replaced(&prior, &model).filter(|_| replaced.is_empty()));
+        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, &prior, &model) {
+            return None;
+        }
         if !replaced.is_empty() {
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
                 let patience = self.patience(&model);
@@ -220,13 +225,19 @@ impl Resource for ServerMaintenance {
                 fill_place(&engine, &mut model, &private).await;
                 Some((Value::Value(model), Value::Value(private)))
             }
+            // It ended since the plan.
             Ok(None) => {
-                // Over: what changed concerns a hold that is no more.
-                let mut model = model;
+                let (mut prior, mut model) = (prior, model);
+                let mut accepted = ended::may_change(diags, &prior, &model);
                 if let Ok(Some(held)) = engine.held(&uid).await {
+                    show(&mut prior, &held.record, None, None);
                     show(&mut model, &held.record, None, None);
+                    if let Some(error) = ended::ended_meanwhile(&held.record, &model).filter(|_| accepted) {
+                        diags.add_error(error);
+                        accepted = false;
+                    }
                 }
-                Some((Value::Value(model), private))
+                Some((Value::Value(if accepted { model } else { prior }), private))
             }
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));

@@ -153,19 +153,61 @@ for_each_host! {
 }
 
 for_each_host! {
-    async fn a_maintenance_completed_from_outside_stays_in_the_state(host) {
+    async fn a_maintenance_completed_by_hand_is_requested_again(host) {
         let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
-        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        let dependent = "resource \"terraform_data\" \"inside\" {\n  input = metal_server_maintenance.held.started_at\n}\n";
+        let off = maintenance("node1", "m", "server_power = \"Off\"") + dependent;
+        fleet.configure(&workspace, &off);
         workspace.apply().await.succeeded();
         fleet.command_line(&mut workspace);
         workspace.metal(&["complete", "tests/m"]).await.succeeded();
-        workspace.plan().await.is_empty();
+        workspace.refresh().await.succeeded().says("Maintenance has ended");
+        let plan = workspace.plan().await;
+        plan.run.says("Maintenance has ended").says("node1 is not locked any more");
+        assert_eq!(plan.change("metal_server_maintenance.held")["actions"], json!(["delete", "create"]));
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        workspace.plan().await.is_empty().run.is_silent_about("has ended");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
+    async fn a_maintenance_that_ended_is_kept_where_asked_and_never_changes(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let kept = |more: &str| maintenance("node1", "m", &format!("on_end = \"keep\"\n  {more}"));
+        fleet.configure(&workspace, &kept(""));
+        workspace.apply().await.succeeded();
+        fleet.command_line(&mut workspace);
+        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.plan().await.is_empty().run.says("Maintenance has ended").says("on_end = \"keep\"");
         workspace.refresh().await.succeeded();
-        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
-        assert_eq!(held["state"], "Completed");
+        assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "Completed");
+        fleet.configure(&workspace, &kept("server_power = \"Off\""));
+        workspace.try_plan().await.failed().says("has ended and cannot change").says("a change of server_power would do nothing");
+        fleet.configure(&workspace, &kept("reason = \"noted\""));
+        workspace.apply().await.succeeded();
         let resets = fleet.resets("node1");
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.resets("node1"), resets);
+    }
+}
+
+for_each_host! {
+    async fn a_maintenance_that_ends_between_plan_and_apply_is_not_changed(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", ""));
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        let plan = workspace.plan().await;
+        fleet.command_line(&mut workspace);
+        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.apply_saved(&plan).await.failed().says("has ended and cannot change");
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        let plan = workspace.plan().await;
+        assert_eq!(plan.changes()[0].1, ["delete", "create"]);
     }
 }
 

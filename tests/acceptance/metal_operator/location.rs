@@ -203,7 +203,7 @@ async fn is_taken_over(family: Family, host: Host) {
     configure(&world, &second, &next);
     second.apply().await.succeeded();
     assert_eq!(second.resource(HELD).await.unwrap()["state"], "InMaintenance", "{family:?}");
-    first.refresh().await.succeeded().says("has expired");
+    first.refresh().await.succeeded().says("Maintenance has expired");
     first.destroy().await.succeeded();
     assert_eq!(second.resource(HELD).await.unwrap()["state"], "InMaintenance", "{family:?}");
     second.destroy().await.succeeded();
