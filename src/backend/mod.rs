@@ -27,6 +27,17 @@ pub use ownership::{
     Toleration,
 };
 
+/// What a reviewer of a plan should know of a server's external system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// All of it, a sentence each.
+    pub lines: Vec<String>,
+    /// The approval that it would wait for.
+    pub approval_missing: Option<String>,
+    /// The maintenances of others on the server.
+    pub ahead: Option<String>,
+}
+
 /// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -151,8 +162,8 @@ pub trait NativeMaintenance: Send + Sync {
         Ok(())
     }
 
-    /// What a reviewer of a plan should know, a sentence each.
-    async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError>;
+    /// What a reviewer of a plan should know.
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
 }
 
 /// Power.

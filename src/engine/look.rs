@@ -84,6 +84,13 @@ impl Engine {
         Ok(Held { record, active, waiting_for, ahead, now: view.now })
     }
 
+    /// The active record of a name, whichever server it is of. All that one plan asks is read in one look at the store.
+    pub async fn planned_record(&self, id: &MaintenanceId) -> Result<Option<Maintenance>, EngineError> {
+        let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
+        let mut active = views.values().flat_map(|view| &view.lock.active);
+        Ok(active.find(|record| record.id == *id).cloned())
+    }
+
     /// Every hold and every waiter, by machine, in one read of the store.
     pub async fn queue(&self) -> Result<Vec<Line>, EngineError> {
         let views = self.store().view_all().await?;

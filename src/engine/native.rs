@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, Machine},
+    backend::{BackendError, Machine, Outlook},
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, LockChange},
@@ -89,9 +89,9 @@ impl Engine {
     }
 
     /// What the server's own maintenance system tells a reviewer about a wish; nothing where it has none.
-    pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Vec<String>, EngineError> {
+    pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Outlook, EngineError> {
         let machine = self.machine(&spec.server)?;
-        let Some(native) = machine.native() else { return Ok(Vec::new()) };
+        let Some(native) = machine.native() else { return Ok(Outlook::default()) };
         let spec = self.as_asked_here(spec);
         let wish =
             NativeWish { id: id.unwrap_or_default().to_owned(), ..wish_for(&spec, self.owner(), self.store().id()) };

@@ -46,6 +46,31 @@ pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
 }
 
+/// What giving the server back does to its power and boot, in words after the server's name; `None`: it changes neither.
+#[must_use]
+pub fn effect(record: &Maintenance) -> Option<String> {
+    let prior = record.prior.as_ref().filter(|_| verifies(record))?;
+    let target = prior.power.settled();
+    if record.booted {
+        return Some(match target {
+            Some(PowerTarget::On) => {
+                "is switched off, gets its prior boot configuration back and is switched on.".to_owned()
+            }
+            _ => "is switched off and gets its prior boot configuration back.".to_owned(),
+        });
+    }
+    let switched = record.spec.server_power.is_some() && record.spec.server_power != target;
+    match (record.spec.boot.is_some(), target.filter(|_| switched)) {
+        (true, Some(power)) => Some(format!(
+            "gets its prior boot configuration back and is switched {}.",
+            power.to_string().to_lowercase()
+        )),
+        (true, None) => Some("gets its prior boot configuration back; its power stays.".to_owned()),
+        (false, Some(power)) => Some(format!("is switched {}.", power.to_string().to_lowercase())),
+        (false, None) => None,
+    }
+}
+
 /// The steps to a state that was recorded.
 #[must_use]
 pub fn steps_to(prior: &PriorState) -> Vec<Step> {

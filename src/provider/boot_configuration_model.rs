@@ -19,6 +19,7 @@ use crate::maintenance::{
 
 use super::{
     boot::{self, BootModel, IgnitionModel, UrlModel},
+    effect,
     schema::{attributes, computed, object, optional, required, schema, timeouts},
     values::{Text, Timeouts, bad, check_timeouts, given, known, power, short},
 };
@@ -47,6 +48,7 @@ pub(super) struct BootConfigurationModel {
     pub(super) ready_when: Value<UrlModel>,
     pub(super) server_power: Text,
     pub(super) timeouts: Value<Timeouts>,
+    pub(super) effect: Text,
     pub(super) state: Text,
     pub(super) message: Text,
     pub(super) lock_key: Text,
@@ -81,6 +83,13 @@ pub(super) fn boot_configuration_schema() -> Schema {
             ),
         ),
         ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
+        (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
         (
             "state",
             computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one."),
@@ -138,6 +147,11 @@ impl BootConfigurationModel {
             boot_mode: self.boot_mode.clone(),
             ready_when: self.ready_when.clone(),
         }
+    }
+
+    /// The parts that act on the server; `None` while one of them is not known.
+    pub(super) fn acting(&self) -> Option<Spec> {
+        effect::acting(Kind::BootConfiguration, &self.server, &self.server_power, Some(&self.boot()))
     }
 
     pub(super) fn set_defaults(&mut self) {

@@ -99,12 +99,15 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
     diagnostic(summary, detail, AttributePath::root())
 }
 
+/// The summary of a warning about a BMC that did not answer.
+pub(super) const BMC_SILENT: &str = "BMC did not answer";
+
 /// The summary of a warning about a machine of which nothing could be learned now.
 pub(super) fn silent(error: &BackendError) -> &'static str {
     if matches!(error, BackendError::Elsewhere { .. }) {
         return "A maintenance is not reached by this configuration";
     }
-    if matches!(error, BackendError::ClusterAway { .. }) { "The cluster did not answer" } else { "BMC did not answer" }
+    if matches!(error, BackendError::ClusterAway { .. }) { "The cluster did not answer" } else { BMC_SILENT }
 }
 
 /// The diagnostic of a machine that could not be asked or told.

@@ -67,6 +67,7 @@ pub(super) struct MaintenanceModel {
     pub(super) adopt: ValueBool,
     pub(super) triggers: Texts,
     pub(super) timeouts: Value<Timeouts>,
+    pub(super) effect: Text,
     pub(super) state: Text,
     pub(super) waiting_for: Text,
     pub(super) queue_position: ValueNumber,
@@ -194,6 +195,13 @@ pub(super) fn maintenance_schema() -> Schema {
             ),
         ),
         ("id", computed(String, "`namespace/name`.")),
+        (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
         (
             "state",
             computed(

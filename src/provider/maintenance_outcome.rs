@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     diagnostics::{no_longer_ours, of_engine, silent},
-    ended,
+    effect, ended,
     maintenance_model::{MaintenanceModel, shown_texts},
     private::{Private, missing_here},
     values::{known, shown_duration},
@@ -391,6 +391,7 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
     let Spec { reason, ticket, priority, server_power, expires_after, hold_place_for, triggers, policy, .. } =
         record.spec.clone();
     let mut model = MaintenanceModel {
+        effect: Value::Value(effect::of(&record.spec)),
         server: Value::Value(record.server().to_owned()),
         namespace: Value::Value(record.id.namespace().to_owned()),
         name: Value::Value(record.id.name().to_owned()),

@@ -15,6 +15,7 @@ mod data_source_maintenance_window;
 mod data_source_server;
 mod data_source_server_claim;
 mod diagnostics;
+mod effect;
 mod ended;
 mod function_in_window;
 mod function_next_window;

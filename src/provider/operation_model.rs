@@ -53,6 +53,7 @@ pub(super) struct OperationModel {
     pub(super) hold_place_for: Text,
     pub(super) triggers: Texts,
     pub(super) timeouts: Value<Timeouts>,
+    pub(super) effect: Text,
     pub(super) state: Text,
     pub(super) outcome: Text,
     pub(super) requested_at: Text,
@@ -137,6 +138,13 @@ pub(super) fn operation_schema() -> Schema {
         ),
         ("id", computed(String, "`namespace/name`.")),
         (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
+        (
             "state",
             computed(
                 String,
@@ -199,6 +207,13 @@ impl OperationModel {
                 None
             }
         }
+    }
+
+    /// The parts that act on the server; `None` while one of them is not known.
+    pub(super) fn acting(&self) -> Option<Spec> {
+        let (reset, when_off) = (ResetType::from_name(given(&self.operation)?)?, WhenOff::Skip);
+        let operation = Some(OperationSpec { reset, when_off, proof: Proof::Power });
+        Some(Spec { operation, ..Spec::new(Kind::Operation, given(&self.server)?) })
     }
 
     /// Checks everything that is known; tells what is asked, except the hold's incarnation, when nothing is wrong or

@@ -19,6 +19,34 @@ use crate::{
 
 use super::{standing::Standing as NameStanding, values::shown_duration};
 
+/// Summary of a warning: the owner has not approved.
+pub(super) const APPROVAL_MISSING: &str = "An approval is missing";
+/// Summary of a warning: a holder or waiters come first.
+pub(super) const AHEAD: &str = "Other maintenance is ahead";
+/// Summary of a warning: it may not start now.
+const WINDOW_CLOSED: &str = "A window is closed";
+
+/// What is about to be requested.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) spec: &'a Spec,
+    /// Its name.
+    pub(super) id: Option<&'a MaintenanceId>,
+    /// The maintenance that is released first, because this one replaces it.
+    pub(super) replaces: Option<&'a MaintenanceId>,
+    /// Whether it takes over a record of another state.
+    pub(super) adopt: bool,
+    /// How long it may wait; `None`: as long as it takes.
+    pub(super) patience: Option<Duration>,
+}
+
+impl<'a> Asked<'a> {
+    /// A request of this name, or of a name that is not known yet.
+    pub(super) fn new(spec: &'a Spec, id: Option<&'a MaintenanceId>, patience: Option<Duration>) -> Self {
+        Self { spec, id, replaces: None, adopt: false, patience }
+    }
+}
+
 /// What stands between a wish and its start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prospect {
@@ -44,6 +72,8 @@ pub(super) struct Prospect {
     /// When the window opens, and when it closes then; `None`: there is no window, or it never opens.
     pub(super) window: Option<(Timestamp, Timestamp)>,
     window_line: Option<String>,
+    /// Whether its window is not open now.
+    pub(super) window_closed: bool,
     /// The earliest start, as far as it can be told: nobody knows when a hold without `expires_after` ends.
     pub(super) earliest: Option<Timestamp>,
     /// Why it cannot start within its time limit.
@@ -51,16 +81,14 @@ pub(super) struct Prospect {
 }
 
 impl Prospect {
-    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is known; `patience` is how long it may wait; `None`: as long as it takes.
+    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is known.
     pub(super) async fn look(
         engine: &Engine,
-        spec: &Spec,
-        id: Option<&MaintenanceId>,
-        adopt: bool,
+        asked: &Asked<'_>,
         key: Option<&LockKey>,
         power: Option<PowerState>,
-        patience: Option<Duration>,
     ) -> Self {
+        let Asked { spec, id, adopt, patience, .. } = *asked;
         let mut prospect = Self {
             server: spec.server.clone(),
             effect: spec.effect(),
@@ -75,7 +103,7 @@ impl Prospect {
         if let Some(view) = &view {
             prospect.store_answered = true;
             prospect.ask_owner(engine, spec, id, view);
-            prospect.ahead = ahead(engine, spec, id, view);
+            prospect.ahead = ahead(engine, asked, view);
             prospect.name = NameStanding::of(engine, spec, id, adopt, view);
         }
         prospect.look_at_window(engine, spec, patience);
@@ -86,7 +114,7 @@ impl Prospect {
     /// In sentences, for a reviewer.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        let effect = if self.effect.is_empty() { "is held, and otherwise left as it is." } else { &self.effect };
+        let effect = if self.effect.is_empty() { "is locked; power and boot do not change." } else { &self.effect };
         lines.push(format!("{} {effect}", self.server));
         let power = self.power.map_or("unknown".to_owned(), |power| power.to_string());
         lines.push(format!("Now: {power}."));
@@ -103,6 +131,25 @@ impl Prospect {
         lines.extend(self.name.lines());
         lines.extend(self.window_line.clone());
         lines
+    }
+
+    /// What stands between the request and its start, each with a summary of its own: hosts fold warnings of one summary
+    /// into one, and a missing approval must not disappear behind a power change of another server.
+    pub(super) fn obstacles(&self) -> Vec<(&'static str, String)> {
+        let server = &self.server;
+        let mut found = Vec::new();
+        if self.approval_missing {
+            let line = self.owner_line.as_deref().unwrap_or_default();
+            found.push((APPROVAL_MISSING, format!("{server}: {}", line.trim_start_matches("Owner: "))));
+        }
+        if !self.ahead.is_empty() {
+            let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
+            found.push((AHEAD, format!("{server}: {} ahead: {}.", names.len(), names.join(", "))));
+        }
+        if let Some(line) = self.window_line.as_deref().filter(|_| self.window_closed) {
+            found.push((WINDOW_CLOSED, format!("{server}: {}", line.trim_start_matches("Window: "))));
+        }
+        found
     }
 
     fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
@@ -164,11 +211,13 @@ impl Prospect {
             }
             Start::At(next) => next,
             Start::Never => {
+                self.window_closed = true;
                 self.window_line = Some("Window: it never opens again.".to_owned());
                 return;
             }
         };
         self.window = Some((next.start, next.end));
+        self.window_closed = true;
         let until = next.start.duration_since(now).unsigned_abs();
         // Seconds help nobody who plans a night.
         let shown = shown_duration(Duration::from_secs(until.as_secs().div_ceil(60) * 60));
@@ -203,12 +252,12 @@ impl Prospect {
 }
 
 /// Who would be before a new wish for this server.
-fn ahead(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) -> Vec<Ahead> {
+fn ahead(engine: &Engine, asked: &Asked<'_>, view: &LockView) -> Vec<Ahead> {
     let holder = view.lock.holder().into_iter();
     let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
     holder
-        .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= spec.priority))
-        .filter(|entry| Some(&entry.id) != id)
+        .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= asked.spec.priority))
+        .filter(|entry| ![asked.id, asked.replaces].contains(&Some(&entry.id)))
         .map(|entry| queue::describe(&view.lock, entry, &view.leases, view.now))
         .collect()
 }

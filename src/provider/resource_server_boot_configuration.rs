@@ -20,6 +20,7 @@ use super::{
     boot_configuration_model::{BootConfigurationModel, boot_configuration_schema},
     cell::Cell,
     diagnostics::{kept, no_longer_ours, of_engine},
+    effect,
     maintenance_outcome::{over_already, released},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
@@ -43,6 +44,31 @@ impl ServerBootConfiguration {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
+    }
+
+    /// Tells what is ahead of a boot configuration that is about to be made.
+    async fn review(&self, diags: &mut Diagnostics, model: &BootConfigurationModel) {
+        match (model.check(diags), self.cell.engine_if_ready()) {
+            (Some(spec), Some(engine)) if may_be_made(diags, &engine, model) => {
+                let hold = model.hold(diags);
+                self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
+                // Not known yet: it is of this plan.
+                let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
+                let under = (!model.maintenance_id.is_null()).then_some(given);
+                let id = model.record_id(engine.owner());
+                let reviewed = review::boot_configuration(diags, &engine, &spec, id.as_ref(), under);
+                self.cell.unless_stopped(reviewed).await;
+            }
+            (_, None) => review::not_checked(diags, &model.effect),
+            _ => {}
+        }
+    }
+
+    /// Warns of the restore that a destroy or a replacement brings.
+    async fn release_warning(&self, diags: &mut Diagnostics, prior: &BootConfigurationModel, private: &Value<Private>) {
+        let uid = Private::uid(private);
+        let engine = self.cell.engine_if_ready();
+        review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()).await;
     }
 }
 
@@ -172,14 +198,8 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
-        if let Some(spec) = model.check(diags)
-            && let Some(engine) = self.cell.engine_if_ready()
-            && may_be_made(diags, &engine, &model)
-        {
-            let hold = model.hold(diags);
-            self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
-            self.cell.unless_stopped(review::boot_configuration(diags, &engine, &spec)).await;
-        }
+        model.effect = effect::planned(model.acting().as_ref());
+        self.review(diags, &model).await;
         model.unknown_outputs();
         Some((Value::Value(model), Value::Null))
     }
@@ -196,6 +216,7 @@ impl Resource for ServerBootConfiguration {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         let mut model = BootConfigurationModel {
             id: prior.id.clone(),
+            effect: prior.effect.clone(),
             state: prior.state.clone(),
             message: prior.message.clone(),
             lock_key: prior.lock_key.clone(),
@@ -218,28 +239,47 @@ impl Resource for ServerBootConfiguration {
             // What it set is not in force any more: it is made anew.
             replaced.push(AttributePath::new("state"));
         }
-        if !replaced.is_empty() || model != prior || given(&prior.state) == Some("Pending") {
-            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready())
-                && may_be_made(diags, &engine, &model)
-            {
-                self.cell.unless_stopped(review::boot_configuration(diags, &engine, spec)).await;
+        if !replaced.is_empty() {
+            // Here, because the host drops what the creation that it plans next warns of.
+            self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
+            self.review(diags, &model).await;
+            model.unknown_outputs();
+            return Some((Value::Value(model), private, replaced));
+        }
+        let resumes = given(&prior.state) == Some("Pending");
+        if model != prior || resumes {
+            let touches = resumes || model.boot() != prior.boot() || model.server_power != prior.server_power;
+            let acting = model.acting();
+            model.effect = match (resumes, touches) {
+                (true, _) => effect::resumed(acting.as_ref()),
+                (false, true) => effect::planned(acting.as_ref()),
+                (false, false) => prior.effect.clone(),
+            };
+            match (&spec, self.cell.engine_if_ready()) {
+                (Some(spec), Some(engine)) if may_be_made(diags, &engine, &model) => {
+                    let effect = given(&model.effect).filter(|_| touches);
+                    self.cell.unless_stopped(review::changed(diags, &engine, spec, None, effect)).await;
+                }
+                (_, None) if touches => review::not_checked(diags, &model.effect),
+                _ => {}
             }
             let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
             model.unknown_outputs();
-            if replaced.is_empty() {
-                (model.id, model.lock_key) = (id, lock_key);
-            }
+            (model.id, model.lock_key) = (id, lock_key);
         }
         Some((Value::Value(model), private, replaced))
     }
 
     async fn plan_destroy<'a>(
         &self,
-        _diags: &mut Diagnostics,
-        _prior: Self::State<'a>,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<Self::PrivateState<'a>> {
+        if let Value::Value(prior) = &prior {
+            self.cell.unless_stopped(self.release_warning(diags, prior, &private)).await;
+        }
         Some(private)
     }
 
@@ -254,6 +294,7 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
+        effect::settle(&mut model.effect, &spec);
         if !may_be_made(diags, &engine, &model) {
             return None;
         }
@@ -293,9 +334,10 @@ impl Resource for ServerBootConfiguration {
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
+        let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
+        effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
         let server = spec.server.clone();
         let wish = Wish {

@@ -10,7 +10,7 @@ use crate::{
     maintenance::{
         ids::MaintenanceId,
         lock::{AskingState, Refusal},
-        spec::WaitFor,
+        spec::{Spec, WaitFor},
         state::Ending,
     },
     plugin::{ResourceExt, diagnostic},
@@ -19,11 +19,12 @@ use crate::{
 use super::{
     cell::Cell,
     diagnostics::{kept, managed_elsewhere, of_engine},
-    ended,
+    effect, ended,
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
+    prospect::Asked,
     restored::{Expected, is_current, may_act, shown},
     review,
     values::{given, time_limit},
@@ -45,6 +46,46 @@ impl ServerMaintenance {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
+    }
+
+    /// Tells what is ahead of a request for the server.
+    async fn review(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        model: &MaintenanceModel,
+        spec: &Spec,
+        prior: Option<&MaintenanceModel>,
+    ) {
+        let (id, replaces) = (model.name_id(), prior.and_then(MaintenanceModel::name_id));
+        let asked = Asked {
+            replaces: replaces.as_ref(),
+            adopt: model.adopts(),
+            ..Asked::new(spec, id.as_ref(), self.patience(model))
+        };
+        review::maintenance(diags, engine, &asked).await;
+    }
+
+    /// Warns of the release that a destroy or a replacement brings.
+    async fn release_warning(&self, diags: &mut Diagnostics, prior: &MaintenanceModel, private: &Value<Private>) {
+        let holds = !matches!(given(&prior.state), Some("Pending" | "Completed" | "Failed"));
+        let uid = Private::uid(private);
+        if !holds {
+            return;
+        }
+        let engine = self.cell.engine_if_ready();
+        let server = given(&prior.server).unwrap_or_default();
+        review::release(diags, engine.as_deref(), server, uid.as_ref()).await;
+    }
+
+    /// The same where the host plans a replacement as a creation only, as after a taint.
+    async fn release_of_replaced(&self, diags: &mut Diagnostics, engine: &Engine, model: &MaintenanceModel) {
+        let Some(id) = model.name_id() else { return };
+        if let Ok(Some(record)) = engine.planned_record(&id).await
+            && engine.manages(&record.uid)
+        {
+            review::release(diags, Some(engine), record.server(), Some(&record.uid)).await;
+        }
     }
 
     /// How long create waits for the server; `None` when it only takes a place.
@@ -80,14 +121,16 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
+        model.effect = effect::of_create(&model);
         let engine = self.cell.engine_if_ready();
-        if let Some(spec) = model.check(diags, engine.as_deref())
-            && let Some(engine) = engine
-        {
-            let id = model.name_id();
-            let patience = self.patience(&model);
-            let adopt = model.adopts();
-            self.cell.unless_stopped(review::maintenance(diags, &engine, &spec, id.as_ref(), adopt, patience)).await;
+        let spec = model.check(diags, engine.as_deref());
+        match (spec, &engine) {
+            (Some(spec), Some(engine)) => {
+                self.cell.unless_stopped(self.release_of_replaced(diags, engine, &model)).await;
+                self.cell.unless_stopped(self.review(diags, engine, &model, &spec, None)).await;
+            }
+            (_, None) => review::not_checked(diags, &model.effect),
+            _ => {}
         }
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
@@ -108,6 +151,7 @@ impl Resource for ServerMaintenance {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         let mut model = MaintenanceModel {
             id: prior.id.clone(),
+            effect: prior.effect.clone(),
             state: prior.state.clone(),
             waiting_for: prior.waiting_for.clone(),
             queue_position: prior.queue_position,
@@ -127,16 +171,30 @@ impl Resource for ServerMaintenance {
             return None;
         }
         if !replaced.is_empty() {
+            // Here, because the host drops what the creation that it plans next warns of.
+            self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                let patience = self.patience(&model);
-                self.cell.unless_stopped(review::maintenance(diags, &engine, spec, None, false, patience)).await;
+                self.cell.unless_stopped(self.review(diags, &engine, &model, spec, Some(&prior))).await;
             }
             model.unknown_outputs();
             return Some((Value::Value(model), private, replaced));
         }
-        if model != prior || goes_on(&prior, model.wait_for()) {
-            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                self.cell.unless_stopped(review::changed_hold(diags, &engine, spec)).await;
+        let goes_on = goes_on(&prior, model.wait_for());
+        if model != prior || goes_on {
+            model.effect = effect::of_update(&prior, &model, goes_on);
+            let engine = self.cell.engine_if_ready();
+            let touches = goes_on || effect::acts(&prior, &model);
+            match (&spec, &engine) {
+                (Some(spec), Some(engine)) if goes_on && given(&prior.state) == Some("Pending") => {
+                    self.cell.unless_stopped(self.review(diags, engine, &model, spec, None)).await;
+                }
+                (Some(spec), Some(engine)) => {
+                    let at = AttributePath::new("boot_configuration");
+                    let effect = given(&model.effect).filter(|_| touches);
+                    self.cell.unless_stopped(review::changed(diags, engine, spec, Some(&at), effect)).await;
+                }
+                (_, None) if touches => review::not_checked(diags, &model.effect),
+                _ => {}
             }
             let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
             model.unknown_outputs();
@@ -147,11 +205,14 @@ impl Resource for ServerMaintenance {
 
     async fn plan_destroy<'a>(
         &self,
-        _diags: &mut Diagnostics,
-        _prior: Self::State<'a>,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<Self::PrivateState<'a>> {
+        if let Value::Value(prior) = &prior {
+            self.cell.unless_stopped(self.release_warning(diags, prior, &private)).await;
+        }
         Some(private)
     }
 
@@ -163,9 +224,10 @@ impl Resource for ServerMaintenance {
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let Value::Value(model) = planned else { return None };
+        let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
         let asking = AskingState { state: Private::new_state(), adopt: model.adopts() };
@@ -194,9 +256,10 @@ impl Resource for ServerMaintenance {
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
+        let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
         let state = Private::state(&private);

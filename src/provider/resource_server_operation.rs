@@ -20,6 +20,7 @@ use crate::{
 use super::{
     cell::Cell,
     diagnostics::{kept, no_longer_ours, of_engine},
+    effect,
     operation_model::{OperationModel, operation_schema},
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
@@ -47,6 +48,9 @@ impl ServerOperation {
     async fn review(&self, diags: &mut Diagnostics, model: &OperationModel) {
         let engine = self.cell.engine_if_ready();
         let spec = model.check(diags, engine.as_deref());
+        if engine.is_none() {
+            review::not_checked(diags, &model.effect);
+        }
         if let (Some(engine), Some(spec)) = (engine, spec) {
             let patience = self.control(model, true).timeout;
             let (id, hold) = (model.name_id(), model.hold(diags));
@@ -168,6 +172,7 @@ impl Resource for ServerOperation {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
+        model.effect = effect::planned(model.acting().as_ref());
         self.review(diags, &model).await;
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
@@ -188,6 +193,7 @@ impl Resource for ServerOperation {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         let mut model = OperationModel {
             id: prior.id.clone(),
+            effect: prior.effect.clone(),
             state: prior.state.clone(),
             outcome: prior.outcome.clone(),
             requested_at: prior.requested_at.clone(),
@@ -199,12 +205,14 @@ impl Resource for ServerOperation {
         model.set_defaults();
         let replaced = model.replacing(&prior);
         if !replaced.is_empty() {
+            // Here, because the host drops what the creation that it plans next warns of.
             self.review(diags, &model).await;
             model.unknown_outputs();
         } else if given(&prior.state) == Some("Completed") {
             model.check(diags, None);
         } else {
             // An interrupted one goes on.
+            model.effect = effect::resumed(model.acting().as_ref());
             self.review(diags, &model).await;
             let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
             model.unknown_outputs();
@@ -231,9 +239,10 @@ impl Resource for ServerOperation {
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let Value::Value(model) = planned else { return None };
+        let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         let hold = model.hold(diags);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
@@ -262,13 +271,14 @@ impl Resource for ServerOperation {
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let (Value::Value(prior), Value::Value(model)) = (prior, planned) else { return None };
+        let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         if given(&prior.state) == Some("Completed") {
             // It is made; what changed would have mattered before.
             return Some((Value::Value(model), private));
         }
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         let wish =
             Wish { id: model.name_id()?, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };

@@ -13,37 +13,51 @@ use crate::{
         machine::MachineView,
         operate::Proof,
         prepare::missing_capabilities,
+        restore,
         spec::{Kind, Spec},
     },
     plugin::diagnostic,
 };
 
 use super::{
-    diagnostics::{of_engine, of_machine, silent},
-    prospect::Prospect,
-    values::bad,
+    diagnostics::{BMC_SILENT, of_engine, of_machine, silent},
+    prospect::{AHEAD, APPROVAL_MISSING, Asked, Prospect},
+    values::{Text, bad, given},
 };
 
+/// Summary of a warning: apply changes power or boot.
+const SWITCHED: &str = "Servers will be switched or booted";
+/// Summary of a warning: destroy changes power or boot.
+const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: what a server is and can do was not read.
+const NOT_CHECKED: &str = "A BMC was not checked";
+
 /// Reviews a hold that is about to be asked for.
-///
-/// `patience` is how long create waits; `None` when it only takes a place in the queue.
-pub(super) async fn maintenance(
+pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>) {
+    let boot_at = AttributePath::new("boot_configuration");
+    let Some(seen) = server(diags, engine, asked.spec, Some(&boot_at)).await else { return };
+    effects(diags, engine, asked, seen).await;
+}
+
+/// Reviews a boot configuration that is about to be made.
+pub(super) async fn boot_configuration(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
     id: Option<&MaintenanceId>,
-    adopt: bool,
-    patience: Option<Duration>,
+    hold: Option<&str>,
 ) {
-    let boot_at = AttributePath::new("boot_configuration");
-    let Some(seen) = server(diags, engine, spec, Some(&boot_at)).await else { return };
-    effects(diags, engine, spec, seen, id, adopt, patience).await;
+    let Some(seen) = server(diags, engine, spec, None).await else { return };
+    match hold {
+        None => effects(diags, engine, &Asked::new(spec, id, None), seen).await,
+        Some(hold) => under(diags, spec, hold),
+    }
 }
 
-/// Reviews a boot configuration that is about to be made.
-pub(super) async fn boot_configuration(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
-    let Some(seen) = server(diags, engine, spec, None).await else { return };
-    effects(diags, engine, spec, seen, None, false, None).await;
+/// Tells what is done under a maintenance, which has the server.
+fn under(diags: &mut Diagnostics, spec: &Spec, hold: &str) {
+    let detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
+    diags.add_warning(diagnostic(SWITCHED, detail, AttributePath::root()));
 }
 
 /// Reviews an operation that is about to be made, in its own turn or under the hold that is named.
@@ -67,12 +81,8 @@ pub(super) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, spec, seen, id, false, Some(patience)).await,
-        Some(hold) => diags.add_warning(diagnostic(
-            "Servers will be switched or booted",
-            format!("{} {} It happens under {hold}.", spec.server, spec.effect()),
-            AttributePath::root(),
-        )),
+        None => effects(diags, engine, &Asked::new(spec, id, Some(patience)), seen).await,
+        Some(hold) => under(diags, spec, hold),
     }
 }
 
@@ -141,10 +151,48 @@ pub(super) async fn may_act_under(
     }
 }
 
-/// Reviews a change of a hold: what it lacks, and what happens to the server.
-pub(super) async fn changed_hold(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) {
-    let boot_at = AttributePath::new("boot_configuration");
-    server(diags, engine, spec, Some(&boot_at)).await;
+/// Reviews a change of something that has the server: what it lacks and, with `effect`, what happens to the server.
+pub(super) async fn changed(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    spec: &Spec,
+    boot_at: Option<&AttributePath>,
+    effect: Option<&str>,
+) {
+    let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
+    let Some(effect) = effect else { return };
+    let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
+    diags.add_warning(diagnostic(SWITCHED, format!("{effect}.\nNow: {power}."), AttributePath::root()));
+}
+
+/// Warns that nothing was checked, because the provider's configuration is not known before apply.
+pub(super) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
+    let effect = given(effect).unwrap_or("what happens to the server is not known yet");
+    diags.add_warning(diagnostic(
+        NOT_CHECKED,
+        format!(
+            "{effect} (not checked): the provider's configuration is only known during apply, so that neither BMC nor queue, \
+             approval and window were read."
+        ),
+        AttributePath::root(),
+    ));
+}
+
+/// Reviews the end of what has a server: warns when that switches or boots it.
+///
+/// A destroy can show nothing else: there is no planned state with an `effect`.
+pub(super) async fn release(diags: &mut Diagnostics, engine: Option<&Engine>, server: &str, uid: Option<&Uid>) {
+    let effect = match (engine, uid) {
+        (Some(engine), Some(uid)) => match engine.held(uid).await {
+            Ok(Some(held)) if held.active => restore::effect(&held.record),
+            Ok(_) => None,
+            Err(error) => Some(format!("gets its prior state back (not checked: {error}).")),
+        },
+        _ => Some("gets its prior state back (not checked: the provider is not configured).".to_owned()),
+    };
+    if let Some(effect) = effect {
+        diags.add_warning(diagnostic(RELEASED, format!("{server} {effect}"), AttributePath::root()));
+    }
 }
 
 /// A server as it answered; each is `None` where it did not.
@@ -171,7 +219,11 @@ async fn server(
         Ok(capabilities) => capabilities,
         Err(error) if error.is_transient() || unchecked(&error) => {
             diags.add_warning(diagnostic(
-                if unchecked(&error) { "A server could not be looked at" } else { silent(&error) },
+                match silent(&error) {
+                    _ if unchecked(&error) => "A server could not be looked at",
+                    BMC_SILENT => NOT_CHECKED,
+                    other => other,
+                },
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));
@@ -215,15 +267,8 @@ fn unchecked(error: &BackendError) -> bool {
     matches!(error, BackendError::Missing { .. } | BackendError::Denied { .. })
 }
 
-async fn effects(
-    diags: &mut Diagnostics,
-    engine: &Engine,
-    spec: &Spec,
-    seen: Seen,
-    id: Option<&MaintenanceId>,
-    adopt: bool,
-    patience: Option<Duration>,
-) {
+async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>, seen: Seen) {
+    let Asked { spec, id, .. } = *asked;
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
@@ -236,7 +281,7 @@ async fn effects(
         None => engine.known_lock_key(&spec.server).await,
     };
     let power = seen.view.map(|view| view.power);
-    let prospect = Prospect::look(engine, spec, id, adopt, key.as_ref(), power, patience).await;
+    let prospect = Prospect::look(engine, asked, key.as_ref(), power).await;
     if let Some(late) = &prospect.too_late {
         bad(
             diags,
@@ -245,16 +290,21 @@ async fn effects(
             late.clone(),
         );
     }
-    let summary = if prospect.effect.is_empty() {
-        "Servers will be taken out of service"
-    } else {
-        "Servers will be switched or booted"
-    };
+    let summary = if prospect.effect.is_empty() { "Servers will be taken out of service" } else { SWITCHED };
     let mut lines = prospect.lines();
+    let mut obstacles = prospect.obstacles();
     match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
-        Ok(more) => lines.extend(more),
+        Ok(more) => {
+            lines.extend(more.lines);
+            let there = [(APPROVAL_MISSING, more.approval_missing), (AHEAD, more.ahead)];
+            let there = there.into_iter().filter_map(|(summary, why)| Some((summary, why?)));
+            obstacles.extend(there.map(|(summary, why)| (summary, format!("{}: {why}.", spec.server))));
+        }
         Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
     }
     lines.extend(engine.node_outlook(spec).await);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
+    for (summary, detail) in obstacles {
+        diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
+    }
 }

@@ -16,6 +16,7 @@ mod bad_input;
 mod command_line;
 mod crash;
 mod degraded;
+mod effects;
 mod examples;
 mod function_in_window;
 mod function_next_window;

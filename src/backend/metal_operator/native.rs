@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    backend::{BackendError, Machine, NativeMaintenance, NativeRequest},
+    backend::{BackendError, Machine, NativeMaintenance, NativeRequest, Outlook},
     maintenance::{
         machine::ResetType,
         native::{Asks, NativeView, NativeWish, Order, Standing, System},
@@ -137,7 +137,7 @@ impl NativeMaintenance for OperatorMachine {
         }
     }
 
-    async fn outlook(&self, wish: &NativeWish) -> Result<Vec<String>, BackendError> {
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
         let found = self.fleet.found().await?;
         let mut lines = vec![format!("Cluster: {}.", found.name())];
         lines.extend(found.warning.map(str::to_owned));
@@ -153,13 +153,18 @@ impl NativeMaintenance for OperatorMachine {
         }
         let server = self.server(false).await?;
         let state = text(&server, "/status/state").unwrap_or("unknown");
+        let (mut approval_missing, mut ahead) = (None, None);
         lines.push(match reference(&server, "/spec/serverClaimRef") {
             None => format!("Server: {state}, claimed by nobody."),
             Some(claim) => {
                 let answer = match wish.asks {
                     Asks::Nobody => "is told but not asked (Enforced)".to_owned(),
                     Asks::Owner | Asks::OwnerItMustHave => match claims::approval(&self.fleet, found, &claim).await? {
-                        claims::Approval::Missing(words) => format!("no approval yet; waits for {words}"),
+                        claims::Approval::Missing(words) => {
+                            let missing = format!("no approval yet; waits for {words}");
+                            approval_missing = Some(format!("claimed by {claim}: {missing}"));
+                            missing
+                        }
                         claims::Approval::Given | claims::Approval::NotNeeded => "has approved".to_owned(),
                     },
                 };
@@ -170,6 +175,7 @@ impl NativeMaintenance for OperatorMachine {
         let others: Vec<String> =
             others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();
         if !others.is_empty() {
+            ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
             lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
         }
         if let Ok(NativeView { standing: Standing::Refused(why) | Standing::Failed(why), .. }) =
@@ -177,6 +183,6 @@ impl NativeMaintenance for OperatorMachine {
         {
             lines.push(format!("It would be refused: {why}."));
         }
-        Ok(lines)
+        Ok(Outlook { lines, approval_missing, ahead })
     }
 }

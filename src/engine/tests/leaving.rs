@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    backend::{NativeMaintenance, NativeRequest},
+    backend::{NativeMaintenance, NativeRequest, Outlook},
     maintenance::native::{NativeView, NativeWish, Order, Standing, System},
 };
 
@@ -73,8 +73,8 @@ impl NativeMaintenance for Operated {
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
-    async fn outlook(&self, _wish: &NativeWish) -> Result<Vec<String>, BackendError> {
-        Ok(Vec::new())
+    async fn outlook(&self, _wish: &NativeWish) -> Result<Outlook, BackendError> {
+        Ok(Outlook::default())
     }
 }
 
