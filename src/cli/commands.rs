@@ -45,6 +45,11 @@ pub(super) enum CommandError {
     Stuck { id: MaintenanceId, cause: String },
     #[error("{id} is over, but {server} was not restored: {cause}. {observed} Power and boot were left as they are")]
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
+    #[error(
+        "{id} belongs to owner {existing:?}, and this command acts for {asked:?} (--owner or METAL_OWNER). Nothing was done. In \
+         agreement with its owner, add --as-owner {existing:?} and --reason: both are kept in the audit"
+    )]
+    OtherOwner { id: MaintenanceId, existing: String, asked: String },
     #[error("{0}. Nothing was done. {1}")]
     Elsewhere(Refusal, &'static str),
     #[error(
@@ -73,6 +78,9 @@ impl From<EngineError> for CommandError {
                         BackendKind::Redfish => "Run it with --inventory and without --metal-operator",
                     };
                     Self::Elsewhere(refusal, advice)
+                }
+                Refusal::OtherOwner { id, existing, asked } => {
+                    Self::OtherOwner { id: id.clone(), existing: existing.clone(), asked: asked.clone() }
                 }
                 _ => Self::Engine(EngineError::Refused(refusal)),
             },
@@ -103,7 +111,16 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
             _ => Err(missing),
         };
     }
-    let engine = engine(&cli.common, environment, touches, migrating).await?;
+    let mut common = cli.common.clone();
+    if let Command::Complete { as_owner: Some(owner), reason, .. }
+    | Command::Release { as_owner: Some(owner), reason, .. } = &cli.command
+    {
+        if reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            return Err(CommandError::Other("--reason must say why you act for another owner".to_owned()));
+        }
+        common.owner = Some(owner.clone());
+    }
+    let engine = engine(&common, environment, touches, migrating).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
     if drives && result.is_ok() {
@@ -168,10 +185,15 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
         }
         Command::Withdraw { id } => approvals::withdraw(engine, &parse(&id)?, json).await,
         Command::Show { id } => show(engine, &parse(&id)?, json).await,
-        Command::Complete { id, timeout } => {
+        Command::Complete { id, as_owner, reason, timeout } => {
             let id = parse(&id)?;
             let record = engine.active(&id).await?;
-            let ending = Ending::CompletedBy(engine.runner().to_string());
+            let by = match (as_owner, reason) {
+                (Some(owner), Some(reason)) => format!("{} as owner {owner:?} ({reason:?})", engine.runner()),
+                (_, Some(reason)) => format!("{} ({reason:?})", engine.runner()),
+                _ => engine.runner().to_string(),
+            };
+            let ending = Ending::CompletedBy(by);
             let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
             match released {
                 Ok(Some(driven)) => ended(engine, &driven, json).await,
@@ -183,10 +205,12 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             }
         }
         Command::Release { id, allow: true, .. } => restrictions::allow(engine, &parse(&id)?, json).await,
-        Command::Release { id, generation, reason, block, accept_as_is, timeout, .. } => {
+        Command::Release { id, generation, reason, as_owner, block, accept_as_is, timeout, .. } => {
             let (generation, reason) = (generation.unwrap_or_default(), reason.unwrap_or_default());
+            let stated = !reason.trim().is_empty();
+            let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
             let block = block.as_deref().map(duration).transpose()?;
-            if reason.trim().is_empty() {
+            if !stated {
                 return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
             }
             let id = parse(&id)?;

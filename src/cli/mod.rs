@@ -118,6 +118,12 @@ enum Command {
     Complete {
         /// NAMESPACE/NAME
         id: String,
+        /// Act for another owner than --owner: the owner of the maintenance. Needs --reason
+        #[arg(long, value_name = "OWNER", requires = "reason")]
+        as_owner: Option<String>,
+        /// Why; kept in the audit
+        #[arg(long)]
+        reason: Option<String>,
         /// How long giving back may take
         #[arg(long, default_value = "30m")]
         timeout: String,
@@ -133,6 +139,9 @@ enum Command {
         /// Why; kept in the audit and shown to the holder
         #[arg(long, required_unless_present = "allow")]
         reason: Option<String>,
+        /// Act for another owner than --owner: the owner of the maintenance
+        #[arg(long, value_name = "OWNER", conflicts_with = "allow")]
+        as_owner: Option<String>,
         /// Keep every maintenance from the server for so long, for example 4h
         #[arg(long, value_name = "DURATION")]
         block: Option<String>,

@@ -74,12 +74,12 @@ impl Engine {
         Ok((key, claim))
     }
 
-    /// Gives a claim up. `false` when it was not in force any more.
+    /// Gives a claim of the provider's owner up. `false` when it was not in force any more.
     pub async fn unclaim(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()
             .transact(key, &mut |lock, _, now| {
-                gone = lock.unclaim(uid, &self.runner().to_string(), now);
+                gone = lock.unclaim_for(uid, self.owner(), &self.runner().to_string(), now)?;
                 Ok(())
             })
             .await?;
@@ -120,12 +120,12 @@ impl Engine {
         made.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))
     }
 
-    /// Takes an approval back. What has started goes on. `false` when it was not there any more.
+    /// Takes back an approval of the provider's owner. What has started goes on. `false` when it was not there any more.
     pub async fn withdraw_approval(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()
             .transact(key, &mut |lock, _, now| {
-                gone = lock.withdraw_approval(uid, &self.runner().to_string(), now);
+                gone = lock.withdraw_approval_for(uid, self.owner(), &self.runner().to_string(), now)?;
                 Ok(())
             })
             .await?;

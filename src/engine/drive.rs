@@ -341,7 +341,7 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
-        let (fence, driving) = match self.engine.attach(&overdue).await {
+        let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
             Ok(attached) => attached,
             // Somebody else was quicker.
             Err(EngineError::Refused(_)) => return Ok(()),

@@ -146,7 +146,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let (fence, mut driving) = match attached {
             Some(attached) => attached,
-            None => self.attach_to(key, uid, "").await?,
+            None => self.attach_to(key, uid, "", Some(self.owner())).await?,
         };
         self.apply(key, &LockChange::Driven { uid, fence, change: &Change::Withdraw }).await?;
         driving.over();
@@ -267,7 +267,16 @@ impl Engine {
         self.lease.keep().await?;
         let (uid, runner) = (&record.uid, self.runner());
         let mut driving = self.lease.attachments().begin(&record.lock_key);
-        let change = LockChange::Seize { uid, seen, runner, token: driving.token(), ending, reason, block };
+        let change = LockChange::Seize {
+            uid,
+            seen,
+            runner,
+            owner: Some(self.owner()),
+            token: driving.token(),
+            ending,
+            reason,
+            block,
+        };
         let applied = driving.over_if_refused(self.apply(&record.lock_key, &change).await)?;
         let Applied::Attached { fence, calls_until } = applied else {
             return Err(no_answer());
@@ -307,20 +316,26 @@ impl Engine {
         }
     }
 
-    /// Takes the right to act on a record.
-    pub(super) async fn attach(&self, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
-        self.attach_for("", record).await
+    /// Takes the right to act on a record for the next waiter, whoever owns it: its time is over.
+    pub(super) async fn attach_overdue(&self, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
+        self.attach_to(&record.lock_key, &record.uid, "", None).await
     }
 
     /// Takes the right to act on a record for a state, which is known to manage it from then on.
     async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
-        self.attach_to(&record.lock_key, &record.uid, state).await
+        self.attach_to(&record.lock_key, &record.uid, state, Some(self.owner())).await
     }
 
-    async fn attach_to(&self, key: &LockKey, uid: &Uid, state: &str) -> Result<(Fence, Driving), EngineError> {
+    async fn attach_to(
+        &self,
+        key: &LockKey,
+        uid: &Uid,
+        state: &str,
+        owner: Option<&str>,
+    ) -> Result<(Fence, Driving), EngineError> {
         let runner = self.runner();
         let mut driving = self.lease.attachments().begin(key);
-        let change = LockChange::Attach { uid, runner, token: driving.token(), state };
+        let change = LockChange::Attach { uid, runner, token: driving.token(), state, owner };
         match driving.over_if_refused(self.apply(key, &change).await)? {
             Applied::Attached { fence, .. } => Ok((fence, driving)),
             _ => Err(no_answer()),

@@ -43,7 +43,8 @@ impl Engine {
     /// Gives a record to a state, whichever had it before. For an import, which names the record.
     pub async fn take_over(&self, record: &Maintenance, state: &str) -> Result<(), EngineError> {
         let by = self.runner().to_string();
-        self.apply(&record.lock_key, &LockChange::TakeOver { uid: &record.uid, state, by: &by }).await?;
+        self.apply(&record.lock_key, &LockChange::TakeOver { uid: &record.uid, state, owner: self.owner(), by: &by })
+            .await?;
         Ok(())
     }
 

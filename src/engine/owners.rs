@@ -8,7 +8,7 @@ use crate::{
     backend::{BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeWord},
     maintenance::{
         approval::{self, Asked, Claim},
-        ids::{LockKey, MaintenanceId, Uid},
+        ids::{LockKey, Uid},
         lock::Refusal,
         spec::Policy,
     },
@@ -105,8 +105,30 @@ impl Engine {
         wanted: &NativeClaim,
         uid: &Uid,
     ) -> Result<Option<NativeClaimView>, EngineError> {
+        self.owns_claim(there, &wanted.id()).await?;
         self.insist(|| there.claim(wanted, Some(&uid.0))).await?;
         Ok(there.claim_view(&wanted.id(), true).await?)
+    }
+
+    /// Refuses what only the owner of a claim may do. A claim that names no owner was not made by this provider.
+    pub async fn owns_claim(&self, there: &dyn NativeOwnership, id: &str) -> Result<(), EngineError> {
+        let Some(claim) = there.claim_view(id, true).await? else { return Ok(()) };
+        let server = claim.server.clone().unwrap_or_default();
+        Ok(Self::as_claim(&claim, &server).map_or(Ok(()), |claim| claim.allows_owner(self.owner()))?)
+    }
+
+    /// A claim of the cluster that names its owner, as a claim of the store would be shown.
+    fn as_claim(claim: &NativeClaimView, server: &str) -> Option<Claim> {
+        let owner = claim.owner.clone()?;
+        Some(Claim {
+            uid: Uid(claim.uid.clone()),
+            id: claim.id.parse().ok()?,
+            contact: claim.contact.clone(),
+            server: server.to_owned(),
+            since: moment(claim.since.as_deref()),
+            by: owner.clone(),
+            owner,
+        })
     }
 
     /// What is left of a claim that came to nothing is in nobody's way.
@@ -132,6 +154,7 @@ impl Engine {
         control: &Control,
     ) -> Result<Option<String>, EngineError> {
         let deadline = self.parts.clock.monotonic() + control.timeout;
+        self.owns_claim(there, id).await?;
         self.insist(|| there.unclaim(id, &uid.0)).await?;
         loop {
             let why = match there.kept(id, &uid.0, server).await {
@@ -159,21 +182,10 @@ impl Engine {
     pub async fn claim_on(&self, there: &dyn NativeOwnership, server: &str) -> Result<NativeClaimView, EngineError> {
         let claim = there.state(server, true).await?.claim.ok_or(Refusal::NotClaimed)?;
         let claim = there.claim_view(&claim, true).await?.ok_or(Refusal::NotClaimed)?;
-        match (&claim.owner, claim.id.parse::<MaintenanceId>()) {
-            (Some(owner), Ok(id)) if owner != self.owner() => {
-                let claim = Claim {
-                    uid: Uid(claim.uid.clone()),
-                    id,
-                    owner: owner.clone(),
-                    contact: claim.contact.clone(),
-                    server: server.to_owned(),
-                    since: moment(claim.since.as_deref()),
-                    by: owner.clone(),
-                };
-                Err(Refusal::NotTheOwner { claim: Box::new(claim), asked: self.owner().to_owned() }.into())
-            }
-            _ => Ok(claim),
+        if let Some(claim) = Self::as_claim(&claim, server) {
+            claim.allows_owner(self.owner())?;
         }
+        Ok(claim)
     }
 
     /// Writes an owner's yes.

@@ -22,6 +22,16 @@ impl Maintenance {
         Some(Refusal::KnownToAnother { id: self.id.clone(), known: Box::new(known.clone()) })
     }
 
+    /// Why a configuration or a person of this owner may not continue, change, take over or end this record; `None`: they may.
+    #[must_use]
+    pub fn refuses_owner(&self, owner: &str) -> Option<Refusal> {
+        (self.owner != owner).then(|| Refusal::OtherOwner {
+            id: self.id.clone(),
+            existing: self.owner.clone(),
+            asked: owner.to_owned(),
+        })
+    }
+
     /// Why a configuration of this owner may not act under this maintenance; `None`: it may.
     #[must_use]
     pub fn refuses_under(&self, owner: &str) -> Option<Refusal> {
@@ -46,6 +56,13 @@ impl ServerLock {
             record.known_to.get_or_insert_with(mark);
         }
         Ok(())
+    }
+
+    /// Refuses what an owner may not do to the record of another one. Without an owner a process acts by the protocol alone:
+    /// it releases an overdue holder for the next waiter.
+    pub(super) fn guard_owner(&self, uid: &Uid, owner: Option<&str>) -> Result<(), Refusal> {
+        let refused = owner.and_then(|owner| self.get(uid)?.refuses_owner(owner));
+        refused.map_or(Ok(()), Err)
     }
 
     /// Gives a record to a state, whichever had it before.

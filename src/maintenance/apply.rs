@@ -38,7 +38,8 @@ impl ServerLock {
                 };
                 Ok(Applied::Enqueued { uid, adopted, fence })
             }
-            LockChange::Attach { uid, runner, token, state } => {
+            LockChange::Attach { uid, runner, token, state, owner } => {
+                self.guard_owner(uid, owner)?;
                 self.mark_known(uid, state, &runner.to_string(), now)?;
                 let fence = self.attach(uid, runner.clone(), token, leases, now)?;
                 Ok(Applied::Attached { fence, calls_until: self.calls_until(uid, now) })
@@ -47,12 +48,14 @@ impl ServerLock {
                 self.mark_known(uid, state, by, now)?;
                 Ok(Applied::Done)
             }
-            LockChange::TakeOver { uid, state, by } => {
+            LockChange::TakeOver { uid, state, owner, by } => {
+                self.guard_owner(uid, Some(owner))?;
                 self.take_over(uid, KnownTo { state: state.to_owned(), since: now, by: by.to_owned() }, now)?;
                 Ok(Applied::Done)
             }
             LockChange::Allow { id, by } => Ok(Applied::Allowed(self.allow(id, by, now))),
-            LockChange::Seize { uid, seen, runner, token, ending, reason, block } => {
+            LockChange::Seize { uid, seen, runner, owner, token, ending, reason, block } => {
+                self.guard_owner(uid, owner)?;
                 // Under the generation that the person named.
                 self.forbid(uid, runner, reason, block, now)?;
                 let (fence, _) = self.seize(uid, seen, runner.clone(), token, leases, now)?;

@@ -53,6 +53,8 @@ pub enum LockChange<'a> {
         token: Token,
         /// The number of the state for which it acts; empty: for none.
         state: &'a str,
+        /// The owner for whom it acts; `None`: by the protocol alone.
+        owner: Option<&'a str>,
     },
     /// Mark a record as managed by a state, unless another one manages it.
     MarkKnown {
@@ -69,6 +71,8 @@ pub enum LockChange<'a> {
         uid: &'a Uid,
         /// The number of the state.
         state: &'a str,
+        /// The owner of that state.
+        owner: &'a str,
         /// The process, for people.
         by: &'a str,
     },
@@ -87,6 +91,8 @@ pub enum LockChange<'a> {
         seen: Generation,
         /// The process.
         runner: &'a Runner,
+        /// The owner for whom it acts; `None`: by the protocol alone.
+        owner: Option<&'a str>,
         /// The token of the attachment.
         token: Token,
         /// Why the release begins at once; `None`: it does not.

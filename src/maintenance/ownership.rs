@@ -45,6 +45,19 @@ impl Ownership {
     }
 }
 
+impl Claim {
+    /// Whether an owner may change this claim and answer for it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotTheOwner`].
+    pub fn allows_owner(&self, owner: &str) -> Result<(), Refusal> {
+        if self.owner == owner {
+            return Ok(());
+        }
+        Err(Refusal::NotTheOwner { claim: Box::new(self.clone()), asked: owner.to_owned() })
+    }
+}
+
 impl ServerLock {
     fn note(&mut self, now: Timestamp, id: &MaintenanceId, uid: &Uid, by: &str, what: &str, detail: String) {
         let generation = self.generation;
@@ -76,6 +89,28 @@ impl ServerLock {
         Ok(uid)
     }
 
+    /// Gives up the claim of an owner; see [`Self::unclaim`].
+    ///
+    /// # Errors
+    /// [`Refusal::NotTheOwner`] where the claim is of another owner.
+    pub fn unclaim_for(&mut self, uid: &Uid, owner: &str, by: &str, now: Timestamp) -> Result<bool, Refusal> {
+        if let Some(claim) = self.ownership.claim.as_ref().filter(|claim| claim.uid == *uid) {
+            claim.allows_owner(owner)?;
+        }
+        Ok(self.unclaim(uid, by, now))
+    }
+
+    /// Withdraws an approval as the owner of the claim; see [`Self::withdraw_approval`].
+    ///
+    /// # Errors
+    /// [`Refusal::NotTheOwner`] where the claim is of another owner.
+    pub fn withdraw_approval_for(&mut self, uid: &Uid, owner: &str, by: &str, now: Timestamp) -> Result<bool, Refusal> {
+        if let (Some(claim), Some(_)) = (&self.ownership.claim, self.ownership.approval(uid)) {
+            claim.allows_owner(owner)?;
+        }
+        Ok(self.withdraw_approval(uid, by, now))
+    }
+
     /// Gives a claim up; its approvals end with it. `false` when it is not in force (any more).
     pub fn unclaim(&mut self, uid: &Uid, by: &str, now: Timestamp) -> bool {
         let Some(claim) = self.ownership.claim.take_if(|claim| claim.uid == *uid) else { return false };
@@ -89,9 +124,7 @@ impl ServerLock {
     /// An approval of the same scope is replaced: two would say the same.
     pub fn approve(&mut self, approval: Approval, owner: &str, now: Timestamp) -> Result<(), Refusal> {
         let claim = self.ownership.claim.clone().ok_or(Refusal::NotClaimed)?;
-        if claim.owner != owner {
-            return Err(Refusal::NotTheOwner { claim: Box::new(claim), asked: owner.to_owned() });
-        }
+        claim.allows_owner(owner)?;
         let (about, detail) = match &approval.scope {
             Scope::Maintenance { id, digest } => (id.clone(), format!("as specified by {digest}")),
             Scope::All => (claim.id.clone(), "everything that is asked of the claim".to_owned()),

@@ -307,6 +307,7 @@ impl Claims<'_> {
     /// A claim that is there, whoever made it.
     pub(super) async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)> {
         let found = async {
+            self.engine.owns_claim(self.there, id).await?;
             let Some(claim) = self.there.claim_view(id, true).await? else { return Ok(None) };
             let Some(server) = claim.server.clone() else { return Ok(None) };
             let key = self.engine.lock_key(&server).await?;

@@ -179,10 +179,12 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("name"),
         ),
         Refusal::OtherOwner { id, existing, asked } => (
-            format!("{id} belongs to somebody else"),
+            format!("{id} belongs to another owner"),
             format!(
-                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} Choose another namespace or \
-                 name, or set the provider's owner if both are yours."
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} If both are yours, set the \
+                 provider's owner to {existing:?} until this maintenance has ended. Otherwise choose another namespace or name; \
+                 in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {existing:?} \
+                 --reason TEXT"
             ),
             AttributePath::new("name"),
         ),
@@ -282,8 +284,8 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::NotTheOwner { claim, asked } => (
             format!("{server} is claimed by somebody else"),
             format!(
-                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only the owner \
-                 approves; if you speak for them, set the provider's owner.",
+                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only its owner approves \
+                 and changes or gives up the claim; if you act for them, set the provider's owner.",
                 claim.id
             ),
             AttributePath::new("server"),
@@ -316,6 +318,15 @@ pub(super) fn managed_elsewhere(server: &str, refusal: &Refusal) -> Diagnostic {
     let mut problem = of_refusal(server, refusal);
     problem.detail =
         format!("{server}: {refusal}. The server was not changed. The resource is dropped from this state.").into();
+    problem.attribute = AttributePath::root();
+    problem
+}
+
+/// The state of a maintenance whose owner is not the provider's.
+pub(super) fn other_owner(server: &str, refusal: &Refusal) -> Diagnostic {
+    let mut problem = of_refusal(server, refusal);
+    problem.summary = "Maintenance belongs to another owner".into();
+    problem.detail = format!("{server}: {refusal}. An apply or a destroy that acts on it is refused.").into();
     problem.attribute = AttributePath::root();
     problem
 }

@@ -5,7 +5,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use uuid::Uuid;
 
 use crate::{
-    engine::{ApprovalWish, Engine},
+    engine::{ApprovalWish, Engine, EngineError},
     maintenance::{
         approval::{self, Asked},
         ids::{LockKey, MaintenanceId, Uid},
@@ -263,7 +263,7 @@ impl Resource for MaintenanceApproval {
                 model.show(&approval, &view);
                 Some((Value::Value(model), Value::Value(Owned::new(&engine, &view.lock.key, &uid))))
             }
-            Err(crate::engine::EngineError::Refused(Refusal::Gone)) => {
+            Err(EngineError::Refused(Refusal::Gone)) => {
                 let name = given(&model.maintenance).unwrap_or_default();
                 bad(
                     diags,
@@ -385,6 +385,11 @@ impl Resource for MaintenanceApproval {
         };
         for view in &views {
             let Some(approval) = view.lock.ownership.approval(&Uid(id.clone())) else { continue };
+            let refused = view.lock.ownership.claim.as_ref().and_then(|claim| claim.allows_owner(engine.owner()).err());
+            if let Some(refusal) = refused {
+                diags.add_error(of_engine(&id, &EngineError::Refused(refusal)));
+                return None;
+            }
             let server = view.lock.ownership.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
             let mut model = ApprovalModel::of(approval, &server);
             model.show(approval, view);

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, EngineError},
     maintenance::{approval, ids::LockKey},
     plugin::{ResourceExt, diagnostic},
 };
@@ -279,6 +279,10 @@ impl Resource for ServerClaim {
             let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.id.to_string() == id) else {
                 continue;
             };
+            if let Err(refusal) = claim.allows_owner(engine.owner()) {
+                diags.add_error(of_engine(&claim.server, &EngineError::Refused(refusal)));
+                return None;
+            }
             let mut model = ClaimModel {
                 server: Value::Value(claim.server.clone()),
                 namespace: Value::Value(claim.id.namespace().to_owned()),

@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     cell::Cell,
-    diagnostics::{kept, managed_elsewhere, of_engine},
+    diagnostics::{kept, managed_elsewhere, of_engine, other_owner},
     effect, ended,
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
@@ -376,7 +376,9 @@ impl Resource for ServerMaintenance {
         }
         match held {
             Ok(Some(held)) => {
-                if held.active
+                if let Some(refusal) = held.record.refuses_owner(engine.owner()).filter(|_| held.active) {
+                    diags.add_warning(other_owner(&server, &refusal));
+                } else if held.active
                     && let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
                         engine.mark_known(&held.record, Private::state(&private)).await
                 {

@@ -184,7 +184,12 @@ pub(super) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
 pub(super) async fn release(diags: &mut Diagnostics, engine: Option<&Engine>, server: &str, uid: Option<&Uid>) {
     let effect = match (engine, uid) {
         (Some(engine), Some(uid)) => match engine.held(uid).await {
-            Ok(Some(held)) if held.active => restore::effect(&held.record),
+            Ok(Some(held)) if held.active => {
+                if let Some(refusal) = held.record.refuses_owner(engine.owner()) {
+                    diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
+                }
+                restore::effect(&held.record)
+            }
             Ok(_) => None,
             Err(error) => Some(format!("gets its prior state back (not checked: {error}).")),
         },

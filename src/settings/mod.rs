@@ -99,6 +99,17 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         ..limits
     };
     let owner = input.owner.or_else(|| env.get("METAL_OWNER").map(str::to_owned));
+    if owner.is_none() && !embedded {
+        warnings.push(Warning {
+            summary: "No owner is set",
+            detail: format!(
+                "The coordination store {} is shared. Without owner (or METAL_OWNER) this configuration acts for {DEFAULT_OWNER:?}, \
+                 as does every other configuration without one: each of them can continue, change and end the maintenance and \
+                 the claims of the others. Set owner to a name of your team.",
+                store.address()
+            ),
+        });
+    }
     let engine = Engine::new(Parts {
         store,
         backend,

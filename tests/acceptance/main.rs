@@ -39,6 +39,7 @@ mod metal_server_maintenance;
 mod metal_server_operation;
 mod node_leases;
 mod one_state;
+mod owners;
 mod queue;
 mod releases;
 mod restored;

@@ -103,7 +103,7 @@ impl Protocol {
             return false;
         }
         let (runner, token) = (world.runner(n), self.token(world, n));
-        match self.attach(world, n, &LockChange::Attach { uid: &uid, runner: &runner, token, state: "" }) {
+        match self.attach(world, n, &LockChange::Attach { uid: &uid, runner: &runner, token, state: "", owner: None }) {
             Ok(Applied::Attached { fence, .. }) => drive(world, n, fence),
             _ => return false,
         };
@@ -162,6 +162,7 @@ impl Protocol {
         let (broken, token) = (self.broken, self.token(world, n));
         let seized = world.transact(|lock, leases, now| {
             let change = LockChange::Seize {
+                owner: None,
                 uid: &uid,
                 seen,
                 runner: &runner,
