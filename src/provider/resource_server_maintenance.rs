@@ -132,6 +132,7 @@ impl Resource for ServerMaintenance {
             (_, None) => review::not_checked(diags, &model.effect),
             _ => {}
         }
+        review::not_waited_for(diags, &model);
         model.unknown_outputs();
         if let Some(id) = model.name_id() {
             model.id = Value::Value(id.to_string());
@@ -180,6 +181,9 @@ impl Resource for ServerMaintenance {
             return Some((Value::Value(model), private, replaced));
         }
         let goes_on = goes_on(&prior, model.wait_for());
+        if given(&prior.state) == Some("Pending") && !goes_on {
+            review::not_waited_for(diags, &model);
+        }
         if model != prior || goes_on {
             model.effect = effect::of_update(&prior, &model, goes_on);
             let engine = self.cell.engine_if_ready();

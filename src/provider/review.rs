@@ -14,13 +14,14 @@ use crate::{
         operate::Proof,
         prepare::missing_capabilities,
         restore,
-        spec::{Kind, Spec},
+        spec::{Kind, Spec, WaitFor},
     },
     plugin::diagnostic,
 };
 
 use super::{
     diagnostics::{BMC_SILENT, of_engine, of_machine, silent},
+    maintenance_model::MaintenanceModel,
     prospect::{AHEAD, APPROVAL_MISSING, Asked, Prospect},
     values::{Text, bad, given},
 };
@@ -29,6 +30,8 @@ use super::{
 const SWITCHED: &str = "Servers will be switched or booted";
 /// Summary of a warning: destroy changes power or boot.
 const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: apply does not wait for the server.
+const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
 /// Summary of a warning: what a server is and can do was not read.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
@@ -163,6 +166,23 @@ pub(super) async fn changed(
     let Some(effect) = effect else { return };
     let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
     diags.add_warning(diagnostic(SWITCHED, format!("{effect}.\nNow: {power}."), AttributePath::root()));
+}
+
+/// Warns that apply may end before the server is held.
+pub(super) fn not_waited_for(diags: &mut Diagnostics, model: &MaintenanceModel) {
+    if model.wait_for() != WaitFor::Enqueued {
+        return;
+    }
+    diags.add_warning(diagnostic(
+        NOT_WAITED_FOR,
+        format!(
+            "{}: with wait_for = \"Enqueued\" apply returns with a queue position. What depends on this resource runs although \
+             the server is not held, unless a postcondition stops it: lifecycle {{ postcondition {{ condition = self.state == \
+             \"InMaintenance\" }} }}.",
+            given(&model.server).unwrap_or("The server")
+        ),
+        AttributePath::new("wait_for"),
+    ));
 }
 
 /// Warns that nothing was checked, because the provider's configuration is not known before apply.

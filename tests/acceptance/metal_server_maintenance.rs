@@ -288,3 +288,25 @@ for_each_host! {
         workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
     }
 }
+
+for_each_host! {
+    async fn a_postcondition_keeps_dependents_of_an_enqueued_maintenance_from_running(host) {
+        let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&holder, &maintenance("node1", "first", ""));
+        holder.apply().await.succeeded();
+        let workspace = holder.beside();
+        let condition = "lifecycle {\n    postcondition {\n      condition     = self.state == \"InMaintenance\"\n      error_message = \"node1 is not held yet.\"\n    }\n  }";
+        let dependent = "resource \"terraform_data\" \"flash\" {\n  input = metal_server_maintenance.held.id\n}\n";
+        let body = |more: &str| maintenance("node1", "second", &format!("wait_for = \"Enqueued\"\n  {more}")) + dependent;
+        fleet.configure(&workspace, &body(condition));
+        workspace.plan().await.run.says("Dependents may run before a server is held").says("postcondition");
+        workspace.apply().await.failed().says("node1 is not held yet.");
+        assert!(workspace.resource("terraform_data.flash").await.is_none());
+        assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "Pending");
+        workspace.try_plan().await.failed().says("node1 is not held yet.").says("Dependents may run before");
+        holder.destroy().await.succeeded();
+        workspace.apply().await.succeeded();
+        assert!(workspace.resource("terraform_data.flash").await.is_some());
+        workspace.plan().await.is_empty().run.is_silent_about("Dependents may run");
+    }
+}
