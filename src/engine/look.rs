@@ -5,14 +5,15 @@ use jiff::Timestamp;
 use crate::{
     backend::BackendError,
     maintenance::{
-        ids::{MaintenanceId, Uid},
+        ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         native,
         queue::{self, Turn},
         report::{self, Line},
+        spec::Spec,
         state::{Maintenance, Phase},
     },
-    store::{Found, LockView},
+    store::{Found, LockView, StoreError},
 };
 
 use super::{Engine, EngineError, location::unreached};
@@ -89,6 +90,28 @@ impl Engine {
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let mut active = views.values().flat_map(|view| &view.lock.active);
         Ok(active.find(|record| record.id == *id).cloned())
+    }
+
+    /// Why a request of this name would be refused: the name is in use for another server, or for another request.
+    ///
+    /// What a state of this run manages is released before, and does not count.
+    pub async fn name_conflict(&self, id: &MaintenanceId, spec: &Spec, key: Option<&LockKey>) -> Option<EngineError> {
+        let refused = |record: &Maintenance| -> Option<EngineError> {
+            if self.manages(&record.uid) {
+                return None;
+            }
+            let elsewhere = key.map_or(record.server() != spec.server, |key| record.lock_key != *key);
+            if let Some(refusal) = record.refuses_owner(self.owner()) {
+                return Some(refusal.into());
+            }
+            if elsewhere {
+                return Some(StoreError::NameTaken { id: id.clone(), key: record.lock_key.clone() }.into());
+            }
+            record.refuses_request(self.owner(), &self.as_asked_here(spec)).map(Into::into)
+        };
+        refused(&self.planned_record(id).await.ok()??)?;
+        // Read again: during an apply the one that is replaced has ended since.
+        refused(&self.active(id).await.ok()?)
     }
 
     /// Every hold and every waiter, by machine, in one read of the store.

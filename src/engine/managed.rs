@@ -30,8 +30,13 @@ impl Engine {
             let by = self.runner().to_string();
             self.apply(&record.lock_key, &LockChange::MarkKnown { uid: &record.uid, state, by: &by }).await?;
         }
-        self.managed.lock().unwrap_or_else(PoisonError::into_inner).insert(record.uid.clone());
+        self.note_managed(&record.uid);
         Ok(())
+    }
+
+    /// Notes that a state of this run manages a record, as a refresh does.
+    pub fn note_managed(&self, uid: &Uid) {
+        self.managed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
     }
 
     /// Whether a state of this run manages a record: a plan that replaces it does not take it over.

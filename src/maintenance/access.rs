@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::{
     ids::Uid,
     lock::{AuditEvent, Refusal, ServerLock},
+    spec::Spec,
     state::{KnownTo, Maintenance},
 };
 
@@ -30,6 +31,14 @@ impl Maintenance {
             existing: self.owner.clone(),
             asked: owner.to_owned(),
         })
+    }
+
+    /// Why another request of this name is not this record's; `None`: it is, and continues it.
+    #[must_use]
+    pub fn refuses_request(&self, owner: &str, spec: &Spec) -> Option<Refusal> {
+        let other = || Refusal::OtherSpec { id: self.id.clone(), existing: self.spec.summary(), asked: spec.summary() };
+        let same = self.digest == spec.digest() || self.asks_for(spec);
+        self.refuses_owner(owner).or_else(|| (!same).then(other))
     }
 
     /// Why a configuration of this owner may not act under this maintenance; `None`: it may.

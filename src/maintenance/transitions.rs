@@ -58,19 +58,8 @@ impl ServerLock {
         self.refuse_unreadable(&request.id)?;
         let digest = request.spec.digest();
         if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
-            if existing.owner != request.owner {
-                return Err(Refusal::OtherOwner {
-                    id: request.id,
-                    existing: existing.owner.clone(),
-                    asked: request.owner,
-                });
-            }
-            if existing.digest != digest && !existing.asks_for(&request.spec) {
-                return Err(Refusal::OtherSpec {
-                    id: request.id,
-                    existing: existing.spec.summary(),
-                    asked: request.spec.summary(),
-                });
+            if let Some(refusal) = existing.refuses_request(&request.owner, &request.spec) {
+                return Err(refusal);
             }
             reaches(existing, request.location.as_ref())?;
             let asking = &request.asking;

@@ -87,7 +87,8 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("{id} is already used for another server"),
             format!(
                 "It is active for the machine {key}. {NOTHING_DONE} A maintenance is found by its namespace and name, so \
-                 both must be unique in a coordination store. With create_before_destroy, give the new one another name."
+                 both must be unique in a coordination store. Choose another name; where this one replaces it, remove \
+                 create_before_destroy, so that it is released first."
             ),
         ),
         // Only where processes claim one identifier at the same time again and again.

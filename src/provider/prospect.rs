@@ -149,6 +149,8 @@ impl Prospect {
         if let Some(line) = self.window_line.as_deref().filter(|_| self.window_closed) {
             found.push((WINDOW_CLOSED, format!("{server}: {}", line.trim_start_matches("Window: "))));
         }
+        let refusals = self.name.refusals().into_iter();
+        found.extend(refusals.map(|(summary, why)| (summary, format!("{server}: {why}"))));
         found
     }
 

@@ -172,6 +172,10 @@ impl Resource for ServerMaintenance {
             return None;
         }
         if !replaced.is_empty() {
+            if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
+                engine.note_managed(&uid);
+            }
+            review::renamed(diags, &prior, &model);
             // Here, because the host drops what the creation that it plans next warns of.
             self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {

@@ -204,6 +204,9 @@ impl Resource for ServerOperation {
         };
         model.set_defaults();
         let replaced = model.replacing(&prior);
+        if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
+            engine.note_managed(&uid);
+        }
         if !replaced.is_empty() {
             // Here, because the host drops what the creation that it plans next warns of.
             self.review(diags, &model).await;
@@ -346,6 +349,9 @@ impl Resource for ServerOperation {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
+        if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
+            engine.note_managed(&uid);
+        }
         // What is made is made: nothing on the server or in the store changes that.
         if given(&model.state) == Some("Completed") {
             return Some((Value::Value(model), private));

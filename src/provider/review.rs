@@ -21,6 +21,7 @@ use crate::{
 
 use super::{
     diagnostics::{BMC_SILENT, of_engine, of_machine, silent},
+    ended::is_over,
     maintenance_model::MaintenanceModel,
     prospect::{AHEAD, APPROVAL_MISSING, Asked, Prospect},
     values::{Text, bad, given},
@@ -30,6 +31,8 @@ use super::{
 const SWITCHED: &str = "Servers will be switched or booted";
 /// Summary of a warning: destroy changes power or boot.
 const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: a maintenance on the same server gets another name.
+const RENAMED: &str = "A renamed maintenance follows its predecessor";
 /// Summary of a warning: apply does not wait for the server.
 const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
 /// Summary of a warning: what a server is and can do was not read.
@@ -168,6 +171,23 @@ pub(super) async fn changed(
     diags.add_warning(diagnostic(SWITCHED, format!("{effect}.\nNow: {power}."), AttributePath::root()));
 }
 
+/// Warns that a successor on the same server can only follow its predecessor.
+pub(super) fn renamed(diags: &mut Diagnostics, prior: &MaintenanceModel, model: &MaintenanceModel) {
+    let (Some(before), Some(after)) = (prior.name_id(), model.name_id()) else { return };
+    if before == after || prior.server != model.server || is_over(&prior.state) {
+        return;
+    }
+    diags.add_warning(diagnostic(
+        RENAMED,
+        format!(
+            "{}: {before} is released, then {after} is requested. With create_before_destroy the creation would wait for {before}, \
+             which is only released afterwards: remove create_before_destroy from the resource and from what depends on it.",
+            given(&model.server).unwrap_or_default()
+        ),
+        AttributePath::new("name"),
+    ));
+}
+
 /// Warns that apply may end before the server is held.
 pub(super) fn not_waited_for(diags: &mut Diagnostics, model: &MaintenanceModel) {
     if model.wait_for() != WaitFor::Enqueued {
@@ -292,6 +312,13 @@ fn unchecked(error: &BackendError) -> bool {
     matches!(error, BackendError::Missing { .. } | BackendError::Denied { .. })
 }
 
+/// Why the name of a request is refused, whatever the queue says.
+async fn conflict(engine: &Engine, asked: &Asked<'_>, key: Option<&LockKey>) -> Option<EngineError> {
+    // A boot configuration has no name of its own that could be chosen.
+    let id = asked.id.filter(|id| asked.spec.kind != Kind::BootConfiguration && asked.replaces != Some(*id))?;
+    engine.name_conflict(id, asked.spec, key).await
+}
+
 async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>, seen: Seen) {
     let Asked { spec, id, .. } = *asked;
     if let Some(warning) = engine.store().reach_warning() {
@@ -305,6 +332,9 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>, se
         // It did not answer; perhaps its name is known from before.
         None => engine.known_lock_key(&spec.server).await,
     };
+    if let Some(error) = conflict(engine, asked, key.as_ref()).await {
+        diags.add_error(of_engine(&spec.server, &error));
+    }
     let power = seen.view.map(|view| view.power);
     let prospect = Prospect::look(engine, asked, key.as_ref(), power).await;
     if let Some(late) = &prospect.too_late {

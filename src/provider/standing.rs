@@ -13,6 +13,13 @@ use crate::{
     store::LockView,
 };
 
+/// Summary of a warning: the name belongs to another state.
+const MANAGED_ELSEWHERE: &str = "Another state manages a maintenance";
+/// Summary of a warning: it is taken from another state.
+const TAKEN_OVER: &str = "A maintenance is taken over from another state";
+/// Summary of a warning: a person released the name.
+const NAME_REFUSED: &str = "A released name is refused";
+
 /// What a store knows about a name and its server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
@@ -47,6 +54,19 @@ impl Standing {
     /// Whether the record that is continued holds the server.
     pub(super) fn holds(&self) -> bool {
         self.continued.as_ref().is_some_and(|record| record.admitted_at.is_some())
+    }
+
+    /// What refuses the request although nothing else stands against it, each with the summary of its warning.
+    pub(super) fn refusals(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if let Some(record) = self.continued.as_ref().filter(|record| record.known_to.is_some()) {
+            let summary = if self.adopt { TAKEN_OVER } else { MANAGED_ELSEWHERE };
+            found.push((summary, self.takeover(record)));
+        }
+        if let Some(released) = &self.released {
+            found.push((NAME_REFUSED, format!("{released}. Apply fails.")));
+        }
+        found
     }
 
     /// In sentences, for a reviewer.

@@ -37,6 +37,7 @@ mod metal_server_boot_configuration;
 mod metal_server_claim;
 mod metal_server_maintenance;
 mod metal_server_operation;
+mod names;
 mod node_leases;
 mod one_state;
 mod owners;
