@@ -87,5 +87,6 @@ fn by_hand() -> Result<ExitCode, Box<dyn Error>> {
         Exit::Success => ExitCode::SUCCESS,
         Exit::Failure => ExitCode::FAILURE,
         Exit::Usage => ExitCode::from(2),
+        Exit::Problems => ExitCode::from(3),
     })
 }

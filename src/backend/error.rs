@@ -91,6 +91,14 @@ pub enum BackendError {
         /// Whether the same request may be accepted later (for example 503, or 409 while in POST).
         transient: bool,
     },
+    /// The configured system is not behind its BMC.
+    #[error("{address}: {what}")]
+    NoSystem {
+        /// Where it was looked for.
+        address: String,
+        /// What there is instead.
+        what: String,
+    },
     /// The machine cannot do that at all.
     #[error("{address}: {what}")]
     Unsupported {
@@ -142,6 +150,15 @@ pub enum BackendError {
 }
 
 impl BackendError {
+    /// Whether the configuration of the server is wrong: nothing but a change of it, or of the BMC's account, helps.
+    #[must_use]
+    pub fn is_misconfigured(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownServer { .. } | Self::Untrusted { .. } | Self::Unauthorized { .. } | Self::NoSystem { .. }
+        )
+    }
+
     /// Whether the change may have been applied: no reply came, or one that does not tell.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {

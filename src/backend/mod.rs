@@ -5,11 +5,12 @@
 
 mod error;
 mod guard;
+mod inspection;
 pub mod metal_operator;
 mod ownership;
 pub mod redfish;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
@@ -22,6 +23,7 @@ use crate::maintenance::{
 
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
+pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use ownership::{
     Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
     Toleration,
@@ -57,11 +59,36 @@ pub struct Identity {
     pub path: String,
 }
 
+impl Identity {
+    /// The id of the system behind its BMC: the end of its path.
+    #[must_use]
+    pub fn system_id(&self) -> Option<String> {
+        let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        (!last.is_empty()).then(|| last.to_owned())
+    }
+}
+
+/// A server as the configuration lists it. No secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The address of its BMC, where it has one of its own.
+    pub endpoint: Option<String>,
+    /// Its configured system id.
+    pub system_id: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// A way to reach servers.
 #[async_trait]
 pub trait Backend: Send + Sync + Debug {
     /// The names of all configured servers, sorted.
     fn servers(&self) -> Vec<String>;
+
+    /// What the configuration lists of a server. Does no I/O; empty for one that it does not list.
+    fn listed(&self, _server: &str) -> Listed {
+        Listed::default()
+    }
 
     /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
@@ -96,6 +123,11 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
 
     /// What it can be told to do.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;
+
+    /// Its BMC, where it is asked directly.
+    fn bmc(&self) -> Option<&dyn BmcInspection> {
+        None
+    }
 
     /// The maintenance system that the server itself is part of, where there is one.
     fn native(&self) -> Option<&dyn NativeMaintenance> {

@@ -22,7 +22,9 @@ use crate::{
     store::StoreError,
 };
 
-use super::{Cli, Command, Common, ServerCommand, StoreCommand, approvals, restrictions, servers, stores, table};
+use super::{
+    Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, restrictions, servers, stores, table,
+};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +94,24 @@ impl From<EngineError> for CommandError {
 /// How many lines of history `show` prints.
 const HISTORY: usize = 50;
 
-pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<String, CommandError> {
+/// What a command prints.
+#[derive(Debug)]
+pub(super) struct Printed {
+    pub(super) text: String,
+    /// Whether it tells of something that stands against a maintenance.
+    pub(super) found_problems: bool,
+}
+
+impl From<String> for Printed {
+    fn from(text: String) -> Self {
+        Self { text, found_problems: false }
+    }
+}
+
+pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationToken) -> Result<Printed, CommandError> {
+    if let Command::Check { servers } = cli.command {
+        return check_servers(&cli.common, servers, environment, &stop).await;
+    }
     let touches =
         matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
@@ -106,8 +125,8 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         let missing = CommandError::NoStore(address);
         return match cli.command {
             // Nobody waits in a store that is not there; only the reason is another one.
-            Command::Queue { server: None } if cli.common.json => Ok(pretty(&json!([]))),
-            Command::Queue { server: None } => Ok(format!("No queue: {missing}.\n")),
+            Command::Queue { server: None } if cli.common.json => Ok(pretty(&json!([])).into()),
+            Command::Queue { server: None } => Ok(format!("No queue: {missing}.\n").into()),
             _ => Err(missing),
         };
     }
@@ -127,7 +146,25 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         tidy(&engine, None, &stop).await;
     }
     engine.close().await;
-    result
+    result.map(Printed::from)
+}
+
+/// Checks servers with what the whole configuration says, and without making a store.
+async fn check_servers(
+    common: &Common,
+    servers: Vec<String>,
+    environment: &Environment,
+    stop: &CancellationToken,
+) -> Result<Printed, CommandError> {
+    let missing = settings::missing_store(common.coordination_url.as_deref(), environment)?;
+    let input = Input { makes_no_store: true, ..common.input() };
+    let engine = settings::build(input, environment).await?.engine;
+    let checked = tokio::select! {
+        checked = check::run(&engine, servers, missing, common.json) => checked,
+        () = stop.cancelled() => Err(CommandError::Other("interrupted: nothing was changed".to_owned())),
+    };
+    engine.close().await;
+    checked
 }
 
 /// Whether a command reads the store and nothing else: then it does not make one.
@@ -179,6 +216,8 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             }
             Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, &store, now) })
         }
+        // It has an engine of its own, which makes no store.
+        Command::Check { .. } => Ok(String::new()),
         Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {
             approvals::approve(engine, &parse(&id)?, not_before, expires, json).await

@@ -1,6 +1,7 @@
 //! What a person sees who runs the binary by hand.
 
 mod approvals;
+mod check;
 mod cluster_approvals;
 mod commands;
 mod migrate;
@@ -13,6 +14,8 @@ use std::io::Write;
 
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
+
+use commands::Printed;
 
 use crate::settings::{Environment, Input, MetalOperatorInput, RedfishInput};
 
@@ -29,8 +32,9 @@ Then name it in a configuration:
     }
   }
 
-By hand it shows and ends holds, and gives an owner's approval:
+By hand it checks servers, shows and ends holds, and gives an owner's approval:
 
+  terraform-provider-metal check
   terraform-provider-metal queue
   terraform-provider-metal show NAMESPACE/NAME
   terraform-provider-metal claims
@@ -48,7 +52,7 @@ By hand it shows and ends holds, and gives an owner's approval:
 #[command(
     name = "terraform-provider-metal",
     version,
-    about = "Shows and ends holds on servers, and gives an owner's approval",
+    about = "Checks servers, shows and ends holds on them, and gives an owner's approval",
     disable_help_subcommand = true
 )]
 struct Cli {
@@ -80,6 +84,13 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check the coordination store and servers before anything is asked of them: certificate, login, rights, identity, power,
+    /// boot sources, drives, and what each kind of maintenance would lack. Only reads; makes no store. Ends with status 3
+    /// when something stands against a maintenance
+    Check {
+        /// The servers [default: all that are configured]
+        servers: Vec<String>,
+    },
     /// Who holds servers and who waits for them
     Queue {
         /// Only this server
@@ -247,6 +258,8 @@ pub enum Exit {
     Failure,
     /// It was asked for wrongly.
     Usage,
+    /// `check` found something that stands against a maintenance.
+    Problems,
 }
 
 /// Runs a command. What was asked for goes to `out`, everything else to `err`.
@@ -271,7 +284,10 @@ pub async fn run(
     };
     let json = cli.common.json;
     match Box::pin(commands::run(cli, environment, stop)).await {
-        Ok(text) => ended(&out.write_all(text.as_bytes())),
+        Ok(Printed { text, found_problems }) => match ended(&out.write_all(text.as_bytes())) {
+            Exit::Success if found_problems => Exit::Problems,
+            exit => exit,
+        },
         Err(problem) => {
             let text = if json {
                 format!("{}\n", serde_json::json!({ "error": problem.to_string() }))

@@ -45,6 +45,14 @@ impl Engine {
         }
     }
 
+    /// The lock of a server with the identifiers that it rests on, the best first. Writes nothing.
+    pub async fn identification(&self, server: &str) -> Result<(LockKey, Vec<String>), EngineError> {
+        let seen = self.sighting(server, self.machine(server)?.identify().await?);
+        let key = self.located(&seen, true).await?.key;
+        let configured = seen.configured.as_ref().map(|key| format!("lock_key:{key}"));
+        Ok((key, configured.into_iter().chain(seen.hardware().iter().map(ToString::to_string)).collect()))
+    }
+
     /// The lock of a server, as far as it is known. Writes nothing: a plan only looks.
     ///
     /// `None`: the server does not answer, and its name is unknown.

@@ -1,6 +1,7 @@
 //! Drives one record: load → decide → act → record. Knows stores, machines and probes by their traits only.
 
 mod act;
+mod check;
 mod consent;
 mod drive;
 mod driven;
@@ -47,6 +48,7 @@ use crate::{
     store::{LockView, Store},
 };
 
+pub use check::ServerCheck;
 pub use consent::{ApprovalWish, ClaimWish};
 pub use drive::Driven;
 pub use entry::Wish;

@@ -333,6 +333,7 @@ impl ProviderModel {
         Some(Input {
             coordination_url: given(&self.coordination_url).map(str::to_owned),
             migrating: false,
+            makes_no_store: false,
             owner: given(&self.owner).map(str::to_owned),
             run: given(&self.run).map(str::to_owned),
             aging,

@@ -16,9 +16,10 @@ use crate::{
 
 use super::{
     cell::Cell,
-    diagnostics::{of_engine, silent},
-    schema::{attributes, computed, object, required, schema},
-    values::{Text, bad, given, known, not_empty},
+    diagnostics::{of_engine, of_machine, silent},
+    schema::{attributes, computed, object, optional, required, schema},
+    server_check_model::{CheckModel, check_attribute},
+    values::{Text, Texts, bad, given, known, not_empty},
 };
 
 /// `holder`.
@@ -76,6 +77,11 @@ pub(super) struct ServerModel {
     queue_length: ValueNumber,
     state: Text,
     claim: Text,
+    endpoint: Text,
+    system_id: Text,
+    labels: Texts,
+    check_capabilities: ValueBool,
+    check: Value<CheckModel>,
 }
 
 /// The data source type.
@@ -90,12 +96,36 @@ impl DataSource for Server {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{Bool, Number, String};
+        use AttributeType::{Bool, Map, Number, String};
         Some(schema(
             "What a server is now, and who holds it. Reads only; when the BMC or the coordination store does not answer, \
-             what it would have told is null and a warning says so.",
+             what it would have told is null and a warning says so. A wrong password, an untrusted certificate and a wrong \
+             `system_id` are errors.",
             attributes([
                 ("name", required(String, "The server's name in the provider's configuration.")),
+                (
+                    "check_capabilities",
+                    optional(
+                        Bool,
+                        "Also read what the command `check` shows: about ten requests more. Default: `false`.",
+                    ),
+                ),
+                ("check", check_attribute()),
+                (
+                    "endpoint",
+                    computed(
+                        String,
+                        "The address of its BMC, for other Redfish providers; null with `metal_operator`.",
+                    ),
+                ),
+                (
+                    "system_id",
+                    computed(
+                        String,
+                        "Its system behind that BMC: as configured, else as found; null while it is not known.",
+                    ),
+                ),
+                ("labels", computed(Map(Box::new(String)), "Its labels in the inventory.")),
                 ("address", computed(String, "Where its BMC is reached, without credentials.")),
                 ("reachable", computed(Bool, "Whether the BMC answered.")),
                 (
@@ -203,6 +233,12 @@ impl DataSource for Server {
                 bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
                 return None;
             }
+            Err(error) if error.is_misconfigured() => {
+                let mut problem = of_machine(&name, &error);
+                problem.attribute = AttributePath::new("name");
+                diags.add_error(problem);
+                return None;
+            }
             Err(error) => {
                 model.reachable = Value::Value(false);
                 diags.add_warning(diagnostic(
@@ -211,6 +247,19 @@ impl DataSource for Server {
                     AttributePath::root(),
                 ));
             }
+        }
+        let listed = engine.backend().listed(&name);
+        model.endpoint = known(listed.endpoint);
+        model.labels = Value::Value(listed.labels.into_iter().map(|(name, text)| (name, Value::Value(text))).collect());
+        let found = match (listed.system_id, &model.reachable, &model.endpoint) {
+            (None, Value::Value(true), Value::Value(_)) => {
+                machine.identify().await.ok().and_then(|seen| seen.system_id())
+            }
+            (configured, _, _) => configured,
+        };
+        model.system_id = known(found);
+        if model.check_capabilities == Value::Value(true) {
+            model.check = Value::Value(self.cell.unless_stopped(engine.check(&name)).await?.ok()?.into());
         }
         if let Some(there) = engine.ownership()
             && let Ok(found) = there.state(&name, false).await

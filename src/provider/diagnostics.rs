@@ -108,7 +108,13 @@ pub(super) fn silent(error: &BackendError) -> &'static str {
     if matches!(error, BackendError::Elsewhere { .. }) {
         return "A maintenance is not reached by this configuration";
     }
-    if matches!(error, BackendError::ClusterAway { .. }) { "The cluster did not answer" } else { BMC_SILENT }
+    match error {
+        BackendError::ClusterAway { .. } => "The cluster did not answer",
+        BackendError::Untrusted { .. } => "A BMC is not trusted",
+        BackendError::Unauthorized { .. } => "A BMC refused the credentials",
+        BackendError::NoSystem { .. } => "A system is not behind its BMC",
+        _ => BMC_SILENT,
+    }
 }
 
 /// The diagnostic of a machine that could not be asked or told.
@@ -144,6 +150,9 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             AttributePath::root(),
         ),
         BackendError::Rejected { .. } => (format!("The BMC of {server} refused a request"), "", AttributePath::root()),
+        BackendError::NoSystem { .. } => {
+            (format!("{server} is not behind its BMC"), "Check system_id and endpoint.", AttributePath::root())
+        }
         BackendError::Unsupported { .. } => (format!("{server} cannot do what is asked"), "", AttributePath::root()),
         BackendError::Missing { .. } => {
             (format!("Something that {server} needs is missing"), "", AttributePath::root())

@@ -37,6 +37,7 @@ mod resource_server_operation;
 mod restored;
 mod review;
 mod schema;
+mod server_check_model;
 mod standing;
 mod toleration;
 mod values;

@@ -25,6 +25,8 @@ pub struct Input {
     pub coordination_url: Option<String>,
     /// Whether that store is opened to be migrated, also with a schema that is too old for this version.
     pub migrating: bool,
+    /// Whether an embedded store that is not there yet stays so: what would be written is forgotten with the process.
+    pub makes_no_store: bool,
     /// Whose maintenances these are.
     pub owner: Option<String>,
     /// How this run is called.

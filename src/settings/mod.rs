@@ -21,6 +21,7 @@ use crate::{
     kubernetes::NODE_LEASES,
     maintenance::{node::NodeLease, power::Limits},
     probe::{HttpProbe, ProbeSettings},
+    store::{MemoryStore, Store},
 };
 
 pub use error::SettingsError;
@@ -67,8 +68,14 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
-    let (store, embedded) =
-        store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?;
+    let missing = match input.makes_no_store {
+        true => store::missing_store(input.coordination_url.as_deref(), env)?,
+        false => None,
+    };
+    let (store, embedded) = match missing {
+        Some(_) => (Arc::new(MemoryStore::new(Arc::clone(&clock))) as Arc<dyn Store>, true),
+        None => store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?,
+    };
     if let Some(detail) = store::unverified(input.coordination_url.as_deref(), env)? {
         warnings.push(Warning { summary: "The coordination store is not verified", detail });
     }

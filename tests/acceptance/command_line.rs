@@ -47,3 +47,60 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("Nobody holds a server");
     workspace.metal(&["queue"]).await.succeeded().says("waits for one in sqlite://");
 }
+
+/// The first command of a newcomer: it reads only, makes no store, and names what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
+    let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, "");
+    fleet.command_line(&mut workspace);
+    let run = workspace.metal(&["check"]).await.succeeded();
+    for line in [
+        "not there yet: the first apply makes it",
+        "node1: usable",
+        "certificate_sha256 = \"",
+        "judged by ca_certificate_file",
+        "accepted: admin, role Administrator",
+        "ConfigureComponents",
+        "which rests on uuid:",
+        "On, health OK",
+        "GracefulShutdown",
+        "UefiHttp",
+        "slowest read",
+        "hold: yes",
+        "virtual_media: yes",
+    ] {
+        run.says(line);
+    }
+    // Checked again: the first one made no store.
+    let json = workspace.metal(&["check", "node1", "--json"]).await.succeeded();
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["usable"], &json["store"]["exists"]), (&true.into(), &false.into()), "{json}");
+    let sha256 = json["servers"][0]["certificate"]["sha256"].as_str().unwrap().to_owned();
+    assert_eq!(sha256.len(), 64);
+    assert_eq!(fleet.changes("node1"), [""; 0]);
+
+    // What it prints is what can be copied.
+    let endpoint = json["servers"][0]["endpoint"].as_str().unwrap().to_owned();
+    workspace.set("METAL_REDFISH_CA_CERTIFICATE_FILE", "");
+    workspace.write("servers.yaml", &format!("node1: {{endpoint: '{endpoint}', certificate_sha256: {sha256}}}\n"));
+    workspace.metal(&["check"]).await.succeeded().says("judged by certificate_sha256");
+
+    workspace.write("servers.yaml", &format!("node1: {{endpoint: '{endpoint}'}}\n"));
+    let untrusted = workspace.metal(&["check"]).await;
+    assert_eq!(untrusted.status.code(), Some(3), "{}", untrusted.stdout);
+    untrusted.says("node1: NOT usable").says(&sha256).says("is not trusted").says("Compare the SHA-256");
+
+    let wrong = format!("node1: {{endpoint: '{endpoint}', system_id: nine, insecure: true}}\n");
+    workspace.write("servers.yaml", &wrong);
+    workspace
+        .metal(&["check"])
+        .await
+        .failed()
+        .says("there is no system \"nine\" behind it; set system_id to one of: 1");
+    workspace.metal(&["check", "node9"]).await.failed().says("no server named \"node9\" is configured");
+
+    workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
+    workspace.set("METAL_REDFISH_PASSWORD", "wrong");
+    workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
+}

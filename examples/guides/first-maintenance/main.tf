@@ -1,4 +1,4 @@
-# Takes one server out of service, boots it from a rescue image, and gives it back at destroy.
+# Takes one server out of service, boots it from a rescue image once var.image is given, and releases it at destroy.
 terraform {
   required_providers {
     metal = {
@@ -33,7 +33,8 @@ variable "server" {
 
 variable "image" {
   type        = string
-  description = "Where the BMC finds the rescue image."
+  description = "The address of a rescue image that the BMC can reach. Without it the server is held and not touched."
+  default     = null
 }
 
 variable "name" {
@@ -59,8 +60,9 @@ resource "metal_server_maintenance" "first" {
   reason        = "trying it out"
   expires_after = "2h"
 
-  server_power = "On"
-  boot_configuration = {
+  # Both are null until an image is given: power and boot do not change.
+  server_power = var.image == null ? null : "On"
+  boot_configuration = var.image == null ? null : {
     method = "virtual_media"
     image  = var.image
   }

@@ -100,6 +100,8 @@ pub(super) struct Bmc {
     pub(super) clock: Arc<dyn Clock>,
     resources: std::sync::Mutex<Resources>,
     access: RwLock<Access>,
+    /// The slowest read that was answered in this process.
+    slowest: std::sync::Mutex<Duration>,
     /// Whether the credentials were accepted. Until then one request at a time is made: five at once with a wrong
     /// password would be five wrong log-ins.
     proven: AtomicBool,
@@ -142,6 +144,7 @@ impl Bmc {
             clock,
             resources: std::sync::Mutex::default(),
             access: RwLock::default(),
+            slowest: std::sync::Mutex::default(),
             proven: AtomicBool::new(false),
             door: Mutex::default(),
             places: Semaphore::new(AT_ONCE),
@@ -167,6 +170,21 @@ impl Bmc {
     /// Host and port.
     pub(super) fn authority(&self) -> String {
         self.endpoint.authority().to_owned()
+    }
+
+    /// The slowest read that was answered in this process.
+    pub(super) fn slowest_read(&self) -> Duration {
+        *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The account.
+    pub(super) fn username(&self) -> &str {
+        &self.username
+    }
+
+    /// The setting that decides which certificate is trusted.
+    pub(super) fn judged_by(&self) -> &'static str {
+        self.trusting.judged_by
     }
 
     /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke or the BMC asked to
@@ -344,8 +362,15 @@ impl Bmc {
             }
             Ok(request)
         };
+        let begun = self.clock.monotonic();
         let response = self.exchange(method, path, dress).await?;
-        self.read(method, path, response).await
+        let answer = self.read(method, path, response).await;
+        if *method == Method::GET {
+            let took = self.clock.monotonic().saturating_sub(begun);
+            let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
+            *slowest = took.max(*slowest);
+        }
+        answer
     }
 
     /// Sends a request, and again where the BMC moved it to.

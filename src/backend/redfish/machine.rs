@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, BootControl, Identity, Machine, PowerControl},
+    backend::{BackendError, BmcInspection, BootControl, Identity, Machine, PowerControl},
     maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
 };
 
@@ -93,11 +93,12 @@ impl RedfishMachine {
         };
         match (&self.system_id, members.as_slice()) {
             (Some(id), _) => members.iter().find(|path| *path == id || name(path) == *id).cloned().ok_or_else(|| {
-                self.bmc.unsupported(&format!("there is no system {id:?} behind it; there are: {}", names()))
+                self.bmc
+                    .no_system(&format!("there is no system {id:?} behind it; set system_id to one of: {}", names()))
             }),
             (None, [only]) => Ok(only.clone()),
-            (None, []) => Err(self.bmc.unsupported("there is no system behind it")),
-            (None, _) => Err(self.bmc.unsupported(&format!(
+            (None, []) => Err(self.bmc.no_system("there is no system behind it")),
+            (None, _) => Err(self.bmc.no_system(&format!(
                 "there are {} systems behind it; set system_id to one of: {}",
                 members.len(),
                 names()
@@ -372,6 +373,10 @@ impl Machine for RedfishMachine {
             Some(id) => format!("{}, system {id}", self.bmc.address()),
             None => self.bmc.address(),
         }
+    }
+
+    fn bmc(&self) -> Option<&dyn BmcInspection> {
+        Some(self)
     }
 
     async fn identify(&self) -> Result<Identity, BackendError> {

@@ -5,6 +5,7 @@
 
 mod answer;
 mod bmc;
+mod inspection;
 mod inventory;
 mod machine;
 mod media;
@@ -31,7 +32,7 @@ use crate::{
     maintenance::location::Location,
 };
 
-use super::{Backend, BackendError, Machine};
+use super::{Backend, BackendError, Listed, Machine};
 
 use bmc::Bmc;
 use machine::RedfishMachine;
@@ -47,6 +48,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct RedfishBackend {
     machines: BTreeMap<String, Arc<RedfishMachine>>,
+    listed: BTreeMap<String, Listed>,
     bmcs: Vec<Arc<Bmc>>,
 }
 
@@ -56,8 +58,14 @@ impl RedfishBackend {
         let mut clients = HashMap::new();
         // By address, account and trust; the few that differ only by password are told apart in the list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
-        let mut machines = BTreeMap::new();
+        let (mut machines, mut listed) = (BTreeMap::new(), BTreeMap::new());
         for (name, server) in settings.servers {
+            let entry = Listed {
+                endpoint: Some(server.endpoint.as_str().trim_end_matches('/').to_owned()),
+                system_id: server.system_id.clone(),
+                labels: server.labels,
+            };
+            listed.insert(name.clone(), entry);
             let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {
                 Clone::clone(made)
             } else {
@@ -92,7 +100,7 @@ impl RedfishBackend {
             bmc.add_system();
             machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key)));
         }
-        Ok(Self { machines, bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect() })
+        Ok(Self { machines, listed, bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect() })
     }
 }
 
@@ -100,6 +108,10 @@ impl RedfishBackend {
 impl Backend for RedfishBackend {
     fn servers(&self) -> Vec<String> {
         self.machines.keys().cloned().collect()
+    }
+
+    fn listed(&self, server: &str) -> Listed {
+        self.listed.get(server).cloned().unwrap_or_default()
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {

@@ -76,6 +76,8 @@ pub(super) struct Trusting {
     /// The one certificate that is right, where a fingerprint decides.
     pub(super) expected: Option<[u8; 32]>,
     pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
+    /// The setting that decides.
+    pub(super) judged_by: &'static str,
 }
 
 /// A client that judges certificates as told and follows no redirect: credentials go nowhere else.
@@ -126,7 +128,13 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
     };
     let (client, fresh) = (build(super::bmc::MOST_AT_ONCE)?, build(0)?);
     let expected = if let Trust::Fingerprint(expected) = trust { Some(*expected) } else { None };
-    Ok(Trusting { client, fresh, expected, seen })
+    let judged_by = match trust {
+        Trust::System => "the authorities of this machine",
+        Trust::Authority(_) => "ca_certificate_file",
+        Trust::Fingerprint(_) => "certificate_sha256",
+        Trust::Anything => "insecure, which trusts any certificate",
+    };
+    Ok(Trusting { client, fresh, expected, seen, judged_by })
 }
 
 /// Reads a fingerprint: 64 hexadecimal digits, with or without colons.

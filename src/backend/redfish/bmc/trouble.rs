@@ -31,7 +31,7 @@ impl Bmc {
             ),
             None => format!(
                 "the BMC's certificate is not trusted ({cause}). Give the authority that signed it (ca_certificate_file) or \
-                 pin it (certificate_sha256)"
+                 pin it (certificate_sha256: terraform-provider-metal check shows its SHA-256)"
             ),
         })
     }
@@ -62,6 +62,10 @@ impl Bmc {
 
     pub(in crate::backend::redfish) fn protocol(&self, what: &str) -> BackendError {
         BackendError::Protocol { address: self.address(), what: what.to_owned() }
+    }
+
+    pub(in crate::backend::redfish) fn no_system(&self, what: &str) -> BackendError {
+        BackendError::NoSystem { address: self.address(), what: what.to_owned() }
     }
 
     pub(in crate::backend::redfish) fn unsupported(&self, what: &str) -> BackendError {

@@ -1,0 +1,182 @@
+//! Inspecting a BMC: its certificate, the account in use, the time that it takes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use url::{Host, Url};
+
+use crate::{
+    backend::{Account, BackendError, BmcInspection, Certificate, Timing},
+    clock::{no_answer_within, within},
+};
+
+use super::{machine::RedfishMachine, trust::show_fingerprint};
+
+/// Accounts that are read to find the one in use.
+const MOST_ACCOUNTS: usize = 20;
+
+/// Accepts every certificate, to read it. Nothing is sent on such a connection.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Reads the certificate of an address, as DER. The error tells why there is none.
+async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
+    let (host, port) = match (endpoint.host(), endpoint.port_or_known_default()) {
+        (Some(host), Some(port)) => (host, port),
+        _ => return Err("the endpoint has no host".to_owned()),
+    };
+    let name = match &host {
+        Host::Domain(name) => (*name).to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
+    };
+    let provider = CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    let stream = TcpStream::connect((name.as_str(), port)).await.map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    certificates.first().map(|first| first.to_vec()).ok_or_else(|| "it presents no certificate".to_owned())
+}
+
+fn read_certificate(der: &[u8], judged_by: &'static str) -> Certificate {
+    let digest: [u8; 32] = Sha256::digest(der).into();
+    let parsed = x509_parser::parse_x509_certificate(der).ok().map(|(_, certificate)| certificate);
+    let shown = |text: String| Some(text).filter(|text| !text.is_empty());
+    Certificate {
+        sha256: show_fingerprint(&digest),
+        subject: parsed.as_ref().and_then(|certificate| shown(certificate.subject().to_string())),
+        issuer: parsed.as_ref().and_then(|certificate| shown(certificate.issuer().to_string())),
+        expires: parsed
+            .and_then(|certificate| Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()),
+        judged_by,
+    }
+}
+
+/// The privileges of the roles that DSP0266 predefines, for BMCs that do not show them.
+fn predefined(role: &str) -> Option<Vec<String>> {
+    let names: &[&str] = match role {
+        "Administrator" => &["Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"],
+        "Operator" => &["Login", "ConfigureComponents", "ConfigureSelf"],
+        "ReadOnly" => &["Login", "ConfigureSelf"],
+        _ => return None,
+    };
+    Some(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+impl RedfishMachine {
+    /// A resource that may be missing, or hidden from this account.
+    async fn shown(&self, path: &str) -> Result<Value, BackendError> {
+        match self.bmc.get(path).await {
+            Ok(answer) => Ok(answer.body),
+            Err(BackendError::Rejected { transient: false, .. } | BackendError::Protocol { .. }) => Ok(Value::Null),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[async_trait]
+impl BmcInspection for RedfishMachine {
+    async fn certificate(&self) -> Result<Option<Certificate>, BackendError> {
+        if self.bmc.endpoint.scheme() != "https" {
+            return Ok(None);
+        }
+        let limit = self.bmc.limits.read;
+        let unreachable = |cause: String| BackendError::Unreachable { address: self.bmc.address(), cause };
+        match within(limit, presented(&self.bmc.endpoint)).await {
+            Some(Ok(der)) => Ok(Some(read_certificate(&der, self.bmc.judged_by()))),
+            Some(Err(cause)) => Err(unreachable(cause)),
+            None => Err(unreachable(no_answer_within(limit))),
+        }
+    }
+
+    async fn account(&self) -> Result<Account, BackendError> {
+        let username = self.bmc.username().to_owned();
+        let mut found =
+            Account { username: username.clone(), role: None, privileges: None, must_change_password: false };
+        let service = self.shown("/redfish/v1/AccountService").await?;
+        let accounts = service["Accounts"]["@odata.id"].as_str().unwrap_or("/redfish/v1/AccountService/Accounts");
+        let members = self.shown(accounts).await?;
+        let paths = members["Members"].as_array().into_iter().flatten();
+        for path in paths.filter_map(|member| member["@odata.id"].as_str()).take(MOST_ACCOUNTS) {
+            let account = self.shown(path).await?;
+            if account["UserName"].as_str() != Some(username.as_str()) {
+                continue;
+            }
+            found.must_change_password = account["PasswordChangeRequired"].as_bool().unwrap_or(false);
+            found.role = account["RoleId"].as_str().map(str::to_owned);
+            if let Some(role) = account["Links"]["Role"]["@odata.id"].as_str() {
+                let role = self.shown(role).await?;
+                found.privileges = role["AssignedPrivileges"]
+                    .as_array()
+                    .map(|names| names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect());
+            }
+            if found.privileges.is_none() {
+                found.privileges = found.role.as_deref().and_then(predefined);
+            }
+            break;
+        }
+        Ok(found)
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            slowest_read: self.bmc.slowest_read(),
+            read_timeout: self.bmc.limits.read,
+            request_timeout: self.bmc.limits.change,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which kinds of maintenance a server is able to take, and what it lacks for the others.
+
+use super::{
+    machine::{Capabilities, MediaSlot, PowerTarget, ResetType},
+    prepare::missing_capabilities,
+    spec::{BootMethod, BootSpec, Kind, Spec},
+};
+
+/// The privilege for power, boot and media of a system (DSP0266, privilege registry: `ComputerSystem`).
+const TO_CHANGE_SYSTEMS: &str = "ConfigureComponents";
+
+/// One kind of maintenance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ability {
+    /// How it is called here.
+    pub kind: &'static str,
+    /// What a configuration of it holds.
+    pub attributes: &'static str,
+    /// What it needs of the server.
+    pub needs: &'static str,
+    /// What the server lacks for it; empty: it is possible.
+    pub lacks: Vec<String>,
+}
+
+/// Judges each kind of maintenance by what a server lists. `privileges`: those of the account, where they are known.
+#[must_use]
+pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[String]>) -> Vec<Ability> {
+    let may = privileges.is_none_or(|names| names.iter().any(|name| name == TO_CHANGE_SYSTEMS));
+    let boots = |method: BootMethod| {
+        let boot = BootSpec {
+            ignition: None,
+            method,
+            image: None,
+            image_sha256: None,
+            once: method != BootMethod::Disk,
+            boot_mode: None,
+            ready_when: None,
+        };
+        Spec { boot: Some(boot), server_power: Some(PowerTarget::On), ..Spec::new(Kind::Maintenance, "") }
+    };
+    let power = |target| Spec { server_power: Some(target), ..Spec::new(Kind::Maintenance, "") };
+    let rows = [
+        ("hold", "nothing more", "nothing: power and boot do not change", Spec::new(Kind::Maintenance, "")),
+        ("power on", "server_power = \"On\"", "the reset type On", power(PowerTarget::On)),
+        (
+            "power off",
+            "server_power = \"Off\"",
+            "GracefulShutdown or ForceOff, and On to restore",
+            power(PowerTarget::Off),
+        ),
+        (
+            "http",
+            "boot_configuration = { method = \"http\" }",
+            "the boot source UefiHttp and HttpBootUri",
+            boots(BootMethod::Http),
+        ),
+        ("pxe", "boot_configuration = { method = \"pxe\" }", "the boot source Pxe", boots(BootMethod::Pxe)),
+        (
+            "virtual_media",
+            "boot_configuration = { method = \"virtual_media\" }",
+            "the boot source Cd and an optical virtual drive",
+            boots(BootMethod::VirtualMedia),
+        ),
+        ("disk", "boot_configuration = { method = \"disk\" }", "the boot source Hdd", boots(BootMethod::Disk)),
+    ];
+    rows.into_iter()
+        .map(|(kind, attributes, needs, spec)| {
+            let mut lacks: Vec<String> = missing_capabilities(&spec, has).into_iter().map(|(_, text)| text).collect();
+            if kind == "power off" && !has.can(ResetType::On) {
+                lacks.push(
+                    "The machine does not accept the reset type On, so that it could not be restored.".to_owned(),
+                );
+            }
+            if kind == "virtual_media" && has.virtual_media && !drives.iter().any(MediaSlot::is_optical) {
+                lacks.push("The machine has no optical virtual drive that can be used.".to_owned());
+            }
+            if kind != "hold" && !may {
+                lacks.push(format!("The account may not change it: its role has no privilege {TO_CHANGE_SYSTEMS}."));
+            }
+            Ability { kind, attributes, needs, lacks }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn able() -> Capabilities {
+        Capabilities {
+            resets: vec![ResetType::On, ResetType::ForceOff],
+            boot_targets: ["None", "Pxe", "Cd", "Hdd", "UefiHttp"].map(str::to_owned).to_vec(),
+            boot_enabled: Vec::new(),
+            boot_modes: Vec::new(),
+            http_boot_uri: true,
+            virtual_media: true,
+        }
+    }
+
+    fn impossible(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[&str]>) -> Vec<&'static str> {
+        let privileges: Option<Vec<String>> =
+            privileges.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let all = abilities(has, drives, privileges.as_deref());
+        all.into_iter().filter(|one| !one.lacks.is_empty()).map(|one| one.kind).collect()
+    }
+
+    #[test]
+    fn each_kind_lacks_what_the_server_does_not_list() {
+        let drive = |kind: &str| MediaSlot {
+            slot: "CD1".into(),
+            media_types: vec![kind.into()],
+            image: None,
+            inserted: false,
+            write_protected: None,
+        };
+        let cd = [drive("CD")];
+        assert!(impossible(&able(), &cd, None).is_empty());
+        assert_eq!(impossible(&able(), &[drive("USBStick")], None), ["virtual_media"]);
+        let without_on = Capabilities { resets: vec![ResetType::ForceOff], ..able() };
+        assert!(impossible(&without_on, &cd, None).contains(&"power off"));
+        let no_uri = Capabilities { http_boot_uri: false, ..able() };
+        assert_eq!(impossible(&no_uri, &cd, None), ["http"]);
+        let read_only = impossible(&able(), &cd, Some(&["Login"]));
+        assert_eq!(read_only, ["power on", "power off", "http", "pxe", "virtual_media", "disk"]);
+        assert!(impossible(&able(), &cd, Some(&["Login", "ConfigureComponents"])).is_empty());
+    }
+}
