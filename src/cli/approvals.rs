@@ -19,6 +19,7 @@ use crate::{
 use super::{
     cluster_approvals,
     commands::{CommandError, pretty},
+    shape,
 };
 
 pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool) -> Result<String, CommandError> {
@@ -34,12 +35,14 @@ pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool)
         let all: Vec<_> = owned
             .map(|(view, claim)| {
                 json!({
-                    "claim": claim, "lock_key": view.lock.key, "pending": asked(&view.lock, view.now),
-                    "approvals": view.lock.ownership.approvals,
+                    "claim": shape::pick(claim, shape::CLAIM), "lock_key": view.lock.key,
+                    "pending": pending(&asked(&view.lock, view.now)),
+                    "approvals": view.lock.ownership.approvals.iter()
+                        .map(|one| shape::pick(one, shape::APPROVAL)).collect::<Vec<_>>(),
                 })
             })
             .collect();
-        return Ok(pretty(&json!(all)));
+        return Ok(pretty(&json!({ "claims": all })));
     }
     let mut text = String::new();
     for (view, claim) in owned {
@@ -88,16 +91,21 @@ async fn in_cluster(
                 "id": claim.id, "uid": claim.uid, "owner": claim.owner, "contact": claim.contact, "server": name,
                 "since": claim.since, "phase": claim.phase, "image": claim.image, "power": claim.power,
             },
-            "lock_key": key, "pending": pending, "approved": claim.approved,
+            "lock_key": key, "pending": self::pending(&pending), "approved": claim.approved,
         }));
     }
     if as_json {
-        return Ok(pretty(&json!(all)));
+        return Ok(pretty(&json!({ "claims": all })));
     }
     if text.is_empty() {
         text = format!("No ServerClaims in {}.\n", there.address());
     }
     Ok(text)
+}
+
+/// Pending maintenances, as scripts see them.
+pub(super) fn pending(all: &[Asked]) -> Vec<serde_json::Value> {
+    all.iter().map(|one| shape::pick(one, shape::PENDING)).collect()
 }
 
 pub(super) fn shown(asked: &Asked) -> String {
@@ -167,7 +175,7 @@ pub(super) async fn approve(
     let uid = Uid(Uuid::now_v7().to_string());
     let approval = engine.approve(&record.lock_key, &uid, &wish).await.map_err(|error| explained(error, engine))?;
     Ok(if as_json {
-        pretty(&json!(approval))
+        pretty(&shape::pick(&approval, shape::APPROVAL))
     } else {
         format!("{id} is approved on {}: {}\n", record.spec.server, record.spec.summary())
     })

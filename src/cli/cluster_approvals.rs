@@ -111,7 +111,7 @@ pub(super) async fn approve(
     if as_json {
         return Ok(pretty(&json!({
             "id": id, "server": server, "claim": claim.id, "cluster": there.address(), "place": seen.place,
-            "approved": seen.present, "written": written, "pending": asked,
+            "approved": seen.present, "written": written, "pending": super::approvals::pending(&asked),
         })));
     }
     let (place, address) = (&seen.place, there.address());
@@ -160,7 +160,7 @@ pub(super) async fn withdraw(
     if as_json {
         return Ok(pretty(&json!({
             "id": id, "server": server, "claim": claim.id, "cluster": address, "place": place, "withdrawn": true,
-            "had_started": request.started, "approved": still, "pending": asked,
+            "had_started": request.started, "approved": still, "pending": super::approvals::pending(&asked),
         })));
     }
     let mut text = format!("The approval of {id} is withdrawn: took away the {place}, in {address}\n");

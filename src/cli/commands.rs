@@ -1,6 +1,6 @@
 //! The commands.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{io::Write, time::Duration};
 
 use jiff::SpanRelativeTo;
 use serde_json::{Value, json};
@@ -12,18 +12,18 @@ use crate::{
         decide::Finish,
         ids::MaintenanceId,
         location::BackendKind,
-        lock::{AuditEvent, Refusal},
-        queue::shown_time,
-        report, restore,
+        lock::Refusal,
+        restore,
         spec::Kind,
-        state::{Ending, Maintenance, Phase},
+        state::{Ending, Maintenance},
     },
     settings::{self, Environment, Input, SettingsError},
     store::StoreError,
 };
 
 use super::{
-    Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, restrictions, servers, stores, table,
+    Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
+    stores, table, watch,
 };
 
 /// Why a command failed.
@@ -91,9 +91,6 @@ impl From<EngineError> for CommandError {
     }
 }
 
-/// How many lines of history `show` prints.
-const HISTORY: usize = 50;
-
 /// What a command prints.
 #[derive(Debug)]
 pub(super) struct Printed {
@@ -112,8 +109,10 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     if let Command::Check { servers } = cli.command {
         return check_servers(&cli.common, servers, environment, &stop).await;
     }
-    let touches =
-        matches!(cli.command, Command::Complete { .. } | Command::Release { accept_as_is: false, allow: false, .. });
+    let touches = matches!(
+        cli.command,
+        Command::Complete { .. } | Command::Drive { .. } | Command::Release { accept_as_is: false, allow: false, .. }
+    );
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
     if let Command::Show { id } = &cli.command {
@@ -125,7 +124,9 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         let missing = CommandError::NoStore(address);
         return match cli.command {
             // Nobody waits in a store that is not there; only the reason is another one.
-            Command::Queue { server: None } if cli.common.json => Ok(pretty(&json!([])).into()),
+            Command::Queue { server: None } if cli.common.json => {
+                Ok(pretty(&json!({ "store": null, "queue": [] })).into())
+            }
             Command::Queue { server: None } => Ok(format!("No queue: {missing}.\n").into()),
             _ => Err(missing),
         };
@@ -149,6 +150,24 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     result.map(Printed::from)
 }
 
+/// Shows the queue until it is stopped.
+pub(super) async fn watch(
+    common: &Common,
+    server: Option<&str>,
+    environment: &Environment,
+    is_terminal: bool,
+    stop: &CancellationToken,
+    out: &mut (dyn Write + Send),
+) -> Result<(), CommandError> {
+    if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
+        return Err(CommandError::NoStore(address));
+    }
+    let engine = engine(common, environment, false, false).await?;
+    let watched = watch::run(&engine, server, is_terminal, stop, out).await;
+    engine.close().await;
+    watched
+}
+
 /// Checks servers with what the whole configuration says, and without making a store.
 async fn check_servers(
     common: &Common,
@@ -170,7 +189,7 @@ async fn check_servers(
 /// Whether a command reads the store and nothing else: then it does not make one.
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
-        Command::Queue { .. } | Command::Show { .. } => true,
+        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } => true,
         Command::Claims { .. } => !cli.common.metal_operator,
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
@@ -214,16 +233,25 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             {
                 return Err(CommandError::UnknownServer { store, server, owner: engine.owner().to_owned() });
             }
-            Ok(if json { pretty(&json!(lines)) } else { table::queue(&lines, &store, now) })
+            Ok(if json {
+                pretty(&json!({ "store": store, "queue": lines.iter().map(shape::line).collect::<Vec<_>>() }))
+            } else {
+                table::queue(&lines, &store, now)
+            })
         }
-        // It has an engine of its own, which makes no store.
-        Command::Check { .. } => Ok(String::new()),
+        // They have an engine of their own, or none.
+        Command::Check { .. } | Command::Watch { .. } | Command::Completion { .. } => Ok(String::new()),
+        Command::History { id, server, limit } => {
+            let id = id.as_deref().map(parse).transpose()?;
+            show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await
+        }
+        Command::Drive { id, timeout } => drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await,
         Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {
             approvals::approve(engine, &parse(&id)?, not_before, expires, json).await
         }
         Command::Withdraw { id } => approvals::withdraw(engine, &parse(&id)?, json).await,
-        Command::Show { id } => show(engine, &parse(&id)?, json).await,
+        Command::Show { id } => show::run(engine, &parse(&id)?, json).await,
         Command::Complete { id, as_owner, reason, timeout } => {
             let id = parse(&id)?;
             let record = engine.active(&id).await?;
@@ -383,95 +411,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
     }
 }
 
-async fn show(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
-    let Some(held) = engine.held_by_name(id).await? else {
-        return Err(EngineError::NotFound { id: id.clone(), store: engine.store().address() }.into());
-    };
-    let audit = engine.store().audit(id, HISTORY).await?;
-    let line = engine.queue().await?.into_iter().find(|line| line.id == *id && line.state != report::BLOCKED);
-    let forbidden = engine.forbidden(id).await?;
-    if json {
-        return Ok(pretty(&json!({
-            "maintenance": described(&held.record), "queue": line, "audit": audit,
-            "released": forbidden.released, "block": forbidden.block,
-        })));
-    }
-    let record = &held.record;
-    let mut rows: Vec<(&str, String)> = vec![
-        ("maintenance", record.id.to_string()),
-        ("server", format!("{} ({})", record.server(), record.lock_key)),
-        ("state", state(record)),
-        ("where", record.location.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)),
-        ("by", format!("{}, owner {}", record.requester, record.owner)),
-        ("asked for", record.spec.summary()),
-        ("requested", shown_time(record.requested_at)),
-        ("generation", record.generation.to_string()),
-    ];
-    if let Some(line) = line.as_ref().filter(|_| held.active) {
-        rows.push(("process", table::process(line)));
-    }
-    if let Some(waiting) = line.as_ref().and_then(|line| line.waiting_for.clone()) {
-        rows.push(("because", waiting));
-    }
-    if let Some(at) = record.expires_at() {
-        let overdue = if record.is_overdue(held.now) { " (overdue)" } else { "" };
-        rows.push(("expires", format!("{}{overdue}", shown_time(at))));
-    }
-    if let Some(prior) = &record.prior {
-        let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
-        rows.push(("before", format!("{}{boot}, recorded {}", prior.power, shown_time(prior.recorded_at))));
-    }
-    rows.extend(restrictions::rows(&forbidden));
-    let mut text = table::pairs(&rows);
-    if !audit.is_empty() {
-        text.push_str("\nhistory\n");
-        for event in &audit {
-            text.push_str(&history(event));
-        }
-    }
-    Ok(text)
-}
-
-fn state(record: &Maintenance) -> String {
-    match &record.phase {
-        Phase::Preparing(progress) => format!("Preparing {}", progress.text()),
-        Phase::InMaintenance { since } => format!("InMaintenance since {}", shown_time(*since)),
-        Phase::Releasing { stuck: Some(cause), .. } => format!("Releasing, stuck: {cause}"),
-        Phase::Releasing { progress, .. } => format!("Releasing {}", progress.text()),
-        Phase::Completed { at, ending } => format!("Completed at {} ({ending})", shown_time(*at)),
-        Phase::Failed { at, cause } => format!("Failed at {}: {cause}", shown_time(*at)),
-        Phase::Pending => "Pending".to_owned(),
-    }
-}
-
-pub(super) fn history(event: &AuditEvent) -> String {
-    let detail = if event.detail.is_empty() { String::new() } else { format!(": {}", event.detail) };
-    format!("  {}  {:<10} {} (generation {}){detail}\n", shown_time(event.at), event.what, event.by, event.generation)
-}
-
-/// The record as a script may rely on it.
-fn described(record: &Maintenance) -> Value {
-    let times: BTreeMap<&str, Option<String>> = [
-        ("requested_at", Some(record.requested_at.to_string())),
-        ("admitted_at", record.admitted_at.map(|at| at.to_string())),
-        ("started_at", record.started_at.map(|at| at.to_string())),
-        ("expires_at", record.expires_at().map(|at| at.to_string())),
-    ]
-    .into();
-    let progress = match &record.phase {
-        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress.text()),
-        _ => None,
-    };
-    json!({
-        "id": record.id, "uid": record.uid, "server": record.server(), "lock_key": record.lock_key,
-        "location": record.location, "owner": record.owner, "state": record.phase.name(), "detail": state(record), "step": progress,
-        "generation": record.generation, "requester": record.requester, "reason": record.spec.reason,
-        "ticket": record.spec.ticket, "priority": record.spec.priority, "times": times,
-        "previous_power_state": record.prior.as_ref().map(|prior| prior.power.to_string()),
-        "previous_boot_override": record.prior.as_ref().and_then(|prior| prior.boot.as_ref()).map(ToString::to_string),
-    })
-}
-
+/// The text of a JSON answer.
 pub(super) fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
+    shape::document(value.clone())
 }

@@ -8,7 +8,10 @@ use crate::{
     store::{AliveProcess, Usage, VERSION},
 };
 
-use super::commands::{CommandError, pretty};
+use super::{
+    commands::{CommandError, pretty},
+    shape,
+};
 
 pub(super) async fn run(engine: &Engine, although_older: bool, json: bool) -> Result<String, CommandError> {
     let usage = engine.store_usage().await?;
@@ -16,7 +19,7 @@ pub(super) async fn run(engine: &Engine, although_older: bool, json: bool) -> Re
     if usage.schema >= usage.newest {
         let migrations = engine.migrations().await?;
         if json {
-            return Ok(pretty(&json!({ "usage": usage, "migrated": null, "migrations": migrations })));
+            return Ok(pretty(&json!({ "usage": usage, "migrated": null, "migrations": shape::events(&migrations) })));
         }
         text.push_str("Nothing to migrate.\n");
         for line in &migrations {

@@ -4,15 +4,20 @@ mod approvals;
 mod check;
 mod cluster_approvals;
 mod commands;
+mod drive;
 mod migrate;
 mod restrictions;
 mod servers;
+mod shape;
+mod show;
 mod stores;
 mod table;
+mod watch;
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write, stdout};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use tokio_util::sync::CancellationToken;
 
 use commands::Printed;
@@ -36,21 +41,28 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
 
   terraform-provider-metal check
   terraform-provider-metal queue
+  terraform-provider-metal watch
+  terraform-provider-metal history
   terraform-provider-metal show NAMESPACE/NAME
   terraform-provider-metal claims
   terraform-provider-metal approve NAMESPACE/NAME
   terraform-provider-metal withdraw NAMESPACE/NAME
+  terraform-provider-metal drive NAMESPACE/NAME
   terraform-provider-metal complete NAMESPACE/NAME
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
   terraform-provider-metal store migrate
+  terraform-provider-metal completion bash
   terraform-provider-metal --help
 ";
 
+/// The name of the program.
+const NAME: &str = "terraform-provider-metal";
+
 #[derive(Debug, Parser)]
 #[command(
-    name = "terraform-provider-metal",
+    name = NAME,
     version,
     about = "Checks servers, shows and ends holds on them, and gives an owner's approval",
     disable_help_subcommand = true
@@ -101,6 +113,37 @@ enum Command {
     Show {
         /// NAMESPACE/NAME
         id: String,
+    },
+    /// Maintenances that are over, the last first
+    History {
+        /// NAMESPACE/NAME [default: all]
+        id: Option<String>,
+        /// Only this server
+        #[arg(long)]
+        server: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+    },
+    /// Show the queue until Ctrl-C: live on a terminal, elsewhere once per change
+    Watch {
+        /// Only this server
+        #[arg(long)]
+        server: Option<String>,
+    },
+    /// Go on with a maintenance that was enqueued (wait_for = "Enqueued") until its server is in maintenance. Interrupted, it
+    /// keeps its queue position
+    Drive {
+        /// NAMESPACE/NAME
+        id: String,
+        /// How long it may take
+        #[arg(long, default_value = "6h")]
+        timeout: String,
+    },
+    /// Print a completion script: source <(terraform-provider-metal completion bash)
+    Completion {
+        /// The shell
+        shell: CompletionShell,
     },
     /// Whose servers there are, what is asked of them, and what is approved
     Claims {
@@ -183,6 +226,24 @@ enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
+}
+
+/// A shell with completions.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl From<CompletionShell> for Shell {
+    fn from(shell: CompletionShell) -> Self {
+        match shell {
+            CompletionShell::Bash => Self::Bash,
+            CompletionShell::Zsh => Self::Zsh,
+            CompletionShell::Fish => Self::Fish,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -283,14 +344,27 @@ pub async fn run(
         }
     };
     let json = cli.common.json;
-    match Box::pin(commands::run(cli, environment, stop)).await {
+    if let Command::Completion { shell } = cli.command {
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::from(shell), &mut Cli::command(), NAME, &mut script);
+        return ended(&out.write_all(&script));
+    }
+    let result = match cli.command {
+        Command::Watch { server } => {
+            commands::watch(&cli.common, server.as_deref(), environment, stdout().is_terminal(), &stop, out)
+                .await
+                .map(|()| Printed::from(String::new()))
+        }
+        _ => Box::pin(commands::run(cli, environment, stop)).await,
+    };
+    match result {
         Ok(Printed { text, found_problems }) => match ended(&out.write_all(text.as_bytes())) {
             Exit::Success if found_problems => Exit::Problems,
             exit => exit,
         },
         Err(problem) => {
             let text = if json {
-                format!("{}\n", serde_json::json!({ "error": problem.to_string() }))
+                shape::document(serde_json::json!({ "error": problem.to_string() }))
             } else {
                 format!("Error: {problem}\n")
             };
@@ -319,12 +393,22 @@ impl Common {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_status_is_on_the_page() {
+        let page = include_str!("../../docs/guides/command-line.md");
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(page.contains(&format!("| `{name}")), "{name} is not described");
+        }
+        for status in 0..=3 {
+            assert!(page.contains(&format!("| {status} |")), "status {status} is not described");
+        }
     }
 }

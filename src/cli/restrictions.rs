@@ -7,7 +7,10 @@ use crate::{
     maintenance::{ids::MaintenanceId, queue::shown_time, restrictions::Restrictions},
 };
 
-use super::commands::{CommandError, pretty};
+use super::{
+    commands::{CommandError, pretty},
+    shape,
+};
 
 /// Lets a released name ask again.
 pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
@@ -16,7 +19,9 @@ pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Re
         return Err(CommandError::Other(format!("{id} is not refused, and no block came with a release of it")));
     }
     if json {
-        return Ok(pretty(&json!({ "id": id, "allowed": allowed.released, "unblocked": allowed.block })));
+        let released: Vec<_> = allowed.released.iter().map(|one| shape::pick(one, shape::RELEASED)).collect();
+        let block = shape::pick(&allowed.block, shape::BLOCK);
+        return Ok(pretty(&json!({ "id": id, "allowed": released, "unblocked": block })));
     }
     let Restrictions { block, released } = allowed;
     let mut text = String::new();

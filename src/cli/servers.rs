@@ -9,7 +9,9 @@ use crate::{
 
 use super::{
     ServerCommand,
-    commands::{CommandError, history, pretty},
+    commands::{CommandError, pretty},
+    shape,
+    show::history,
 };
 
 /// How many lines of a lock's history are printed.
@@ -35,7 +37,7 @@ pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> 
                 None => Vec::new(),
             };
             if json {
-                return Ok(pretty(&json!(lines)));
+                return Ok(pretty(&json!({ "lock_key": key, "audit": shape::events(&lines) })));
             }
             if lines.is_empty() {
                 return Ok(format!("No identifier of {key} was ever moved.\n"));

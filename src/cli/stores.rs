@@ -17,7 +17,8 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
         StoreCommand::Export => {
             let contents = engine.store().contents().await?;
             movable(&contents, &engine.store().address())?;
-            Ok(pretty(&json!(contents)))
+            // The form of the store itself, for import.
+            Ok(format!("{:#}\n", json!(contents)))
         }
         StoreCommand::Migrate { even_though_older_versions_are_alive } => {
             super::migrate::run(engine, even_though_older_versions_are_alive, json).await

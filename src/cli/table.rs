@@ -40,14 +40,19 @@ pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
             by,
         ]);
     }
-    let mut widths = [0; 6];
-    for row in &rows {
+    columns(&rows)
+}
+
+/// Rows below each other, each cell as wide as the widest of its column.
+pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let mut shown = String::new();
         for (width, cell) in widths.iter().zip(row) {
             let pad = width - cell.chars().count();

@@ -186,6 +186,21 @@ impl Engine {
         Box::pin(self.release_for("", uid, server, ending, control)).await
     }
 
+    /// Goes on with an active record as it was asked for.
+    pub async fn go_on(
+        &self,
+        record: &Maintenance,
+        wait_for: WaitFor,
+        control: &Control,
+    ) -> Result<Driven, EngineError> {
+        Box::pin(self.reach(record, control)).await?;
+        self.lease.keep().await?;
+        self.settle_dead(&record.lock_key, &record.id, control).await?;
+        let (fence, driving) = self.attach_for("", record).await?;
+        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
+        drive.run(Goal::Hold(wait_for), control).await
+    }
+
     /// Gives a server back on behalf of a state. Refused when another state manages the record.
     pub async fn release_for(
         &self,

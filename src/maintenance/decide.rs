@@ -137,7 +137,9 @@ pub fn decide(at: &Situation<'_>) -> Decision {
 
 fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
-    if at.intent.stop && only_place {
+    // A place that was asked for on purpose stays when the process that goes on with it is stopped.
+    let holds = matches!(at.intent.goal, Goal::Hold(_));
+    if at.intent.stop && (only_place || (record.keeps_place && holds && record.native.is_none())) {
         return Decision::Finished(Finish::Interrupted);
     }
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {

@@ -1,6 +1,10 @@
 //! The binary run by hand.
 
-use crate::support::{host::Host, simulator::Fleet, simulator::maintenance, workspace::Workspace};
+use crate::support::{
+    host::Host,
+    simulator::{Fleet, SOON, maintenance},
+    workspace::Workspace,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_arguments_it_says_how_it_is_installed() {
@@ -34,7 +38,12 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
     for command in [["claims"].as_slice(), &["queue", "--server", "node1"], &["store", "check"], &["store", "export"]] {
         workspace.metal(&["queue"]).await.succeeded().says("No queue: there is no coordination store yet at sqlite://");
-        workspace.metal(&["queue", "--json"]).await.succeeded().says("[]");
+        workspace
+            .metal(&["queue", "--json"])
+            .await
+            .succeeded()
+            .says("\"queue\": []")
+            .says("\"format_version\": \"1.0\"");
         // Each time: the look before made none.
         workspace.metal(command).await.failed().says("there is no coordination store yet at sqlite://");
     }
@@ -103,4 +112,54 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
     workspace.set("METAL_REDFISH_PASSWORD", "wrong");
     workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
+}
+
+/// An enqueued hold needs no host to go on: drive prepares it, watch shows it, history keeps it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
+    let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &maintenance("node1", "first", ""));
+    fleet.command_line(&mut workspace);
+    workspace.apply().await.succeeded();
+    let second = workspace.beside();
+    fleet.configure(
+        &second,
+        &maintenance("node1", "second", "server_power = \"Off\"\n  wait_for = \"Enqueued\"\n  expires_after = \"2h\""),
+    );
+    second.apply().await.succeeded();
+    let watch = workspace.start_metal(&["watch"]);
+    watch.until_it_says("tests/second", SOON).await;
+
+    // Interrupted while it waits, it keeps its place.
+    let drive = workspace.start_metal(&["drive", "tests/second"]);
+    drive.until_it_says("waiting for turn", SOON).await;
+    drive.interrupt();
+    drive.wait(SOON).await.failed().says("is Pending and stays so");
+    workspace.metal(&["queue"]).await.succeeded().says("tests/second");
+
+    let drive = workspace.start_metal(&["drive", "tests/second", "--json"]);
+    drive.until_it_says("waiting for turn", SOON).await;
+    workspace.destroy().await.succeeded();
+    let driven = drive.wait(SOON).await.succeeded();
+    let driven: serde_json::Value = serde_json::from_str(&driven.stdout).unwrap();
+    assert_eq!((&driven["state"], &driven["format_version"]), (&"InMaintenance".into(), &"1.0".into()), "{driven}");
+    assert_eq!(fleet.system("node1").power, bmc_simulator::PowerState::Off);
+    watch.until_it_says("InMaintenance  tests/second", SOON).await;
+    watch.interrupt();
+    let watched = watch.wait(SOON).await.succeeded();
+    assert!(!watched.output.contains('\u{1b}'), "escape sequences where no terminal is: {}", watched.output);
+
+    second.destroy().await.succeeded();
+    let history = workspace.metal(&["history"]).await.succeeded();
+    history.says("tests/first").says("tests/second").says("Completed");
+    let json = workspace.metal(&["history", "tests/second", "--json"]).await.succeeded();
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(
+        (&json["history"][0]["id"], json["history"].as_array().map(Vec::len)),
+        (&"tests/second".into(), Some(1))
+    );
+    assert_eq!(workspace.metal(&["queue", "--nonsense"]).await.status.code(), Some(2));
+    workspace.metal(&["completion", "bash"]).await.succeeded().says("complete -F _terraform__provider__metal");
+    workspace.metal(&["completion", "fish"]).await.succeeded().says("complete -c terraform-provider-metal");
+    workspace.metal(&["completion", "zsh"]).await.succeeded().says("#compdef terraform-provider-metal");
 }

@@ -20,7 +20,7 @@ fn report(fleet: &Fleet, server: &str, uuid: SystemUuid) {
 async fn lock_keys(workspace: &Workspace) -> Vec<String> {
     let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
     let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
-    queue.as_array().unwrap().iter().map(|line| line["lock_key"].as_str().unwrap().to_owned()).collect()
+    queue["queue"].as_array().unwrap().iter().map(|line| line["lock_key"].as_str().unwrap().to_owned()).collect()
 }
 
 for_each_host! {

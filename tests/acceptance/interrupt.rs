@@ -38,7 +38,7 @@ for_each_host! {
         assert!(second.resource("metal_server_maintenance.held").await.is_none());
         let queue = first.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
-        assert_eq!(queue.as_array().unwrap().len(), 1, "{queue}");
+        assert_eq!(queue["queue"].as_array().unwrap().len(), 1, "{queue}");
         first.destroy().await.succeeded();
     }
 }

@@ -157,12 +157,14 @@ for_each_host! {
         theirs.metal(&["claims"]).await.succeeded().says("approved  ops/bios");
         let claims = theirs.metal(&["claims", "--json"]).await.succeeded();
         let claims: serde_json::Value = serde_json::from_str(&claims.stdout).unwrap();
+        let claims = &claims["claims"];
         assert_eq!((&claims[0]["claim"]["id"], &claims[0]["pending"][0]["id"]), (&json!("db/primary"), &json!("ops/bios")));
         assert_eq!(claims[0]["pending"][0]["allowed"], json!(true));
         theirs.metal(&["withdraw", "ops/bios", "--owner", "team-db"]).await.succeeded().says("is withdrawn");
         holder.destroy().await.succeeded();
         let queue = theirs.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
+        let queue = &queue["queue"];
         assert_eq!((&queue[0]["id"], &queue[0]["state"]), (&json!("ops/bios"), &json!("Pending")));
         assert!(queue[0]["waiting_for"].as_str().unwrap().contains("approval by team-db"), "{queue}");
         let again = theirs.metal(&["approve", "ops/bios", "--owner", "team-db", "--json"]).await.succeeded();

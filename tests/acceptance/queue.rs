@@ -23,6 +23,7 @@ for_each_host! {
         assert!(line.contains("1 ahead: tests/first (InMaintenance"), "{line}");
         let queue = first.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
+        let queue = &queue["queue"];
         assert_eq!((&queue[0]["id"], &queue[0]["position"]), (&"tests/first".into(), &0.into()));
         assert_eq!((&queue[1]["id"], &queue[1]["position"]), (&"tests/second".into(), &1.into()));
         let asked = fleet.simulator.sequence();

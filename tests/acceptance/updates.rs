@@ -31,8 +31,8 @@ async fn held(workspace: &Workspace) -> Value {
 async fn queue(workspace: &Workspace) -> Value {
     let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
     let queue: Value = serde_json::from_str(&queue.stdout).unwrap();
-    assert_eq!(queue.as_array().map(Vec::len), Some(1), "{queue}");
-    queue[0].clone()
+    assert_eq!(queue["queue"].as_array().map(Vec::len), Some(1), "{queue}");
+    queue["queue"][0].clone()
 }
 
 for_each_host! {

@@ -138,7 +138,7 @@ async fn a_request_that_nobody_drives_is_taken_back_by_the_next_of_the_same_stor
     eventually("nobody is believed to drive it any more", LONG, async || {
         let queue = first.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
-        queue.as_array().unwrap().iter().all(|line| line["attended"] == false).then_some(())
+        queue["queue"].as_array().unwrap().iter().all(|line| line["attended"] == false).then_some(())
     })
     .await;
     second.apply().await.succeeded();

@@ -1,0 +1,138 @@
+//! The documented shape of `--json`, apart from what stores keep: renaming a stored field changes no script.
+//!
+//! `docs/guides/command-line.md` describes it; a new field raises no version, a removed or renamed one does.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    engine::Forbidden,
+    maintenance::{ids::Runner, lock::AuditEvent, report::Line},
+};
+
+/// The version of the shape. Its first number grows when something is removed or changes its meaning.
+pub(super) const FORMAT_VERSION: &str = "1.0";
+
+/// One maintenance in `queue`, beside `by`.
+pub(super) const LINE: &[&str] = &[
+    "server",
+    "lock_key",
+    "id",
+    "state",
+    "position",
+    "waiting_for",
+    "waiting_briefly",
+    "stuck",
+    "requested_at",
+    "admitted_at",
+    "attended",
+    "owner",
+    "reason",
+    "ticket",
+    "priority",
+    "expires_at",
+    "place_kept_until",
+    "generation",
+];
+/// A process, as `by` and `requester`.
+pub(super) const PROCESS: &[&str] = &["user", "host", "pid", "run", "url", "commit"];
+/// One line of a history.
+pub(super) const EVENT: &[&str] = &["at", "id", "uid", "generation", "by", "what", "detail"];
+/// A claim.
+pub(super) const CLAIM: &[&str] = &["id", "uid", "server", "owner", "contact", "since"];
+/// An approval.
+pub(super) const APPROVAL: &[&str] = &["uid", "scope", "not_before", "expires", "at", "by", "used_by"];
+/// A pending maintenance of a claimed server.
+pub(super) const PENDING: &[&str] = &[
+    "id",
+    "policy",
+    "by",
+    "requested_at",
+    "reason",
+    "ticket",
+    "priority",
+    "digest",
+    "allowed",
+    "escalates_at",
+    "effect",
+    "window",
+];
+/// A name that was released.
+pub(super) const RELEASED: &[&str] = &["id", "uid", "at", "by", "reason", "generation"];
+/// A block of a server, beside `by`.
+pub(super) const BLOCK: &[&str] = &["id", "server", "owner", "since", "until", "reason", "generation"];
+/// Where a maintenance is in force.
+pub(super) const LOCATION: &[&str] = &["backend", "cluster", "namespace"];
+
+/// The text of a document: an object with its version.
+pub(super) fn document(value: Value) -> String {
+    let mut all = Map::from_iter([("format_version".to_owned(), json!(FORMAT_VERSION))]);
+    if let Value::Object(fields) = value {
+        all.extend(fields);
+    }
+    format!("{:#}\n", Value::Object(all))
+}
+
+/// Exactly these fields of a value; one that it does not have is null.
+pub(super) fn pick(value: &impl Serialize, fields: &[&str]) -> Value {
+    let value = json!(value);
+    if value.is_null() {
+        return value;
+    }
+    fields.iter().map(|name| ((*name).to_owned(), value[*name].clone())).collect()
+}
+
+/// A process.
+pub(super) fn process(runner: &Runner) -> Value {
+    pick(runner, PROCESS)
+}
+
+/// A line of a queue.
+pub(super) fn line(line: &Line) -> Value {
+    let mut shown = pick(line, LINE);
+    shown["by"] = process(&line.by);
+    shown
+}
+
+/// The lines of a history.
+pub(super) fn events(events: &[AuditEvent]) -> Vec<Value> {
+    events.iter().map(|event| pick(event, EVENT)).collect()
+}
+
+/// What a release forbids.
+pub(super) fn forbidden(forbidden: &Forbidden) -> (Value, Value) {
+    let block = forbidden.block.as_ref().map_or(Value::Null, |block| {
+        let mut shown = pick(block, BLOCK);
+        shown["by"] = process(&block.by);
+        shown
+    });
+    (pick(&forbidden.released, RELEASED), block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_on_the_page() {
+        let page = include_str!("../../docs/guides/command-line.md");
+        assert!(page.contains(&format!("\"format_version\": \"{FORMAT_VERSION}\"")));
+        for fields in [LINE, PROCESS, EVENT, CLAIM, APPROVAL, PENDING, RELEASED, BLOCK, LOCATION] {
+            for field in fields {
+                assert!(page.contains(&format!("`{field}`")), "{field} is not described");
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_shows_nothing_that_is_kept_for_the_protocol() {
+        let shown = process(&Runner::sample("one"));
+        assert_eq!(shown.as_object().unwrap().len(), PROCESS.len());
+        assert!(shown["id"].is_null() && shown["user"] == "ada");
+    }
+
+    #[test]
+    fn a_document_has_its_version() {
+        assert!(document(json!({ "a": 1 })).contains("\"format_version\": \"1.0\""));
+    }
+}
