@@ -120,7 +120,7 @@ impl Engine {
         made.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))
     }
 
-    /// Takes back an approval of the provider's owner. What has started goes on. `false` when it was not there any more.
+    /// Withdraws an approval of the provider's owner. What has started goes on. `false` when it was not there any more.
     pub async fn withdraw_approval(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()

@@ -163,6 +163,37 @@ impl Engine {
     /// Goes on with a record that this configuration has in its state: after an interrupt, or because its wish changed
     /// in a way that needs no new record. `None` when the record is not active any more.
     pub async fn resume(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<Driven>, EngineError> {
+        self.resume_with(uid, wish, false, control).await
+    }
+
+    /// Prepares a server once more that drifted from what its maintenance asks. `None` when the record is not active any more.
+    pub async fn restore_drift(
+        &self,
+        uid: &Uid,
+        wish: &Wish,
+        control: &Control,
+    ) -> Result<Option<Driven>, EngineError> {
+        self.resume_with(uid, wish, true, control).await
+    }
+
+    /// Changes what is requested where the server need not change, without acting on the record: its generation stays.
+    /// `Some(false)`: the record is not as it has to be for that, and nothing was changed. `None`: it is not active any more.
+    pub async fn amend(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<bool>, EngineError> {
+        let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+        self.reach(&record, control).await?;
+        let (spec, by) = (self.as_asked_here(&wish.spec), self.runner().to_string());
+        let (state, owner) = (wish.asking.state.as_str(), self.owner());
+        let change = LockChange::Amend { uid, state, owner, spec: &spec, by: &by };
+        Ok(Some(self.apply(&record.lock_key, &change).await? == Applied::Done))
+    }
+
+    async fn resume_with(
+        &self,
+        uid: &Uid,
+        wish: &Wish,
+        again: bool,
+        control: &Control,
+    ) -> Result<Option<Driven>, EngineError> {
         let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
@@ -171,6 +202,10 @@ impl Engine {
         let (fence, driving) = self.attach_for(&wish.asking.state, &record).await?;
         let change = &Change::Respecify(Box::new(wish.spec.clone()));
         self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
+        if again {
+            let change = &Change::PrepareAgain;
+            self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
+        }
         let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence, driving);
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
@@ -331,7 +366,7 @@ impl Engine {
         }
     }
 
-    /// Takes the right to act on a record for the next waiter, whoever owns it: its time is over.
+    /// Takes the right to act on a record for the next waiter: an overdue maintenance of any owner.
     pub(super) async fn attach_overdue(&self, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
         self.attach_to(&record.lock_key, &record.uid, "", None).await
     }
@@ -360,7 +395,8 @@ impl Engine {
     /// Applies a change to a lock, in one transaction of the store.
     pub(super) async fn apply(&self, key: &LockKey, change: &LockChange<'_>) -> Result<Applied, StoreError> {
         let tuning = self.tuning();
-        let attaches = matches!(change, LockChange::Enqueue { .. } | LockChange::Attach { .. });
+        let attaches =
+            matches!(change, LockChange::Enqueue { .. } | LockChange::Attach { .. } | LockChange::Amend { .. });
         let mut applied = Applied::Outdated;
         self.store()
             .transact(key, &mut |lock, leases, now| {

@@ -2,11 +2,14 @@
 
 use std::sync::PoisonError;
 
-use crate::maintenance::{
-    change::{Applied, LockChange},
-    ids::{LockKey, MaintenanceId, Uid},
-    restrictions::{Block, ReleasedName, Restrictions},
-    state::Maintenance,
+use crate::{
+    maintenance::{
+        change::{Applied, LockChange},
+        ids::{LockKey, MaintenanceId, Uid},
+        restrictions::{Block, ReleasedName, Restrictions},
+        state::Maintenance,
+    },
+    store::Found,
 };
 
 use super::{Engine, EngineError};
@@ -31,6 +34,9 @@ impl Engine {
             self.apply(&record.lock_key, &LockChange::MarkKnown { uid: &record.uid, state, by: &by }).await?;
         }
         self.note_managed(&record.uid);
+        if record.known_to.as_ref().is_some_and(|known| known.successor.is_some()) {
+            self.announced.lock().unwrap_or_else(PoisonError::into_inner).insert(record.uid.clone());
+        }
         Ok(())
     }
 
@@ -43,6 +49,27 @@ impl Engine {
     #[must_use]
     pub fn manages(&self, uid: &Uid) -> bool {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// Whether an earlier plan announced a successor of a record, as far as this run has read it.
+    #[must_use]
+    pub fn announces(&self, uid: &Uid) -> bool {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// Notes under which name a state requests the server of its record next; `None`: under no other. Only a mark: where it
+    /// cannot be written, a creation before the release waits instead of being refused.
+    pub async fn announce(&self, uid: &Uid, state: &str, successor: Option<&MaintenanceId>) {
+        let Ok(Some(Found::Active(record))) = self.store().find_uid(uid).await else { return };
+        let known = record.known_to.as_ref().and_then(|known| known.successor.as_ref());
+        if known == successor || state.is_empty() {
+            return;
+        }
+        let by = self.runner().to_string();
+        let change = LockChange::Announce { uid, state, successor, by: &by };
+        if let Err(error) = self.apply(&record.lock_key, &change).await {
+            tracing::debug!(%error, id = %record.id, "the successor could not be noted");
+        }
     }
 
     /// Gives a record to a state, whichever had it before. For an import, which names the record.

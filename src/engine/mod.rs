@@ -145,6 +145,8 @@ pub struct Engine {
     snapshot: Snapshot,
     /// The records that states of this run manage.
     managed: Mutex<HashSet<Uid>>,
+    /// Those of them for which an earlier plan announced a successor.
+    announced: Mutex<HashSet<Uid>>,
 }
 
 impl Engine {
@@ -154,7 +156,7 @@ impl Engine {
         parts.tuning.limits.call = parts.tuning.lease;
         let lease =
             LeaseKeeper::new(Arc::clone(&parts.store), Arc::clone(&parts.clock), parts.runner.clone(), parts.tuning);
-        Self { parts, lease, snapshot: Snapshot::default(), managed: Mutex::default() }
+        Self { parts, lease, snapshot: Snapshot::default(), managed: Mutex::default(), announced: Mutex::default() }
     }
 
     /// Where records live.

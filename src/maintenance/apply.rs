@@ -48,9 +48,24 @@ impl ServerLock {
                 self.mark_known(uid, state, by, now)?;
                 Ok(Applied::Done)
             }
+            LockChange::Announce { uid, state, successor, by } => {
+                self.announce(uid, state, successor, by, now)?;
+                Ok(Applied::Done)
+            }
             LockChange::TakeOver { uid, state, owner, by } => {
                 self.guard_owner(uid, Some(owner))?;
-                self.take_over(uid, KnownTo { state: state.to_owned(), since: now, by: by.to_owned() }, now)?;
+                self.take_over(uid, KnownTo::new(state, now, by), now)?;
+                Ok(Applied::Done)
+            }
+            LockChange::Amend { uid, state, owner, spec, by } => {
+                self.guard_owner(uid, Some(owner))?;
+                if let Some(refusal) = self.get(uid).and_then(|record| record.refuses_state(state)) {
+                    return Err(refusal);
+                }
+                if !self.amend(uid, spec, by, leases, now)? {
+                    return Ok(Applied::Outdated);
+                }
+                self.mark_known(uid, state, by, now)?;
                 Ok(Applied::Done)
             }
             LockChange::Allow { id, by } => Ok(Applied::Allowed(self.allow(id, by, now))),
@@ -161,6 +176,7 @@ impl ServerLock {
                 })?;
             }
             Change::Respecify(spec) => self.revise(uid, fence, spec, now)?,
+            Change::PrepareAgain => self.prepare_again(uid, fence)?,
             Change::Detach => self.detach(uid, fence, now)?,
         }
         Ok(Applied::Done)

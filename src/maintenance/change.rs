@@ -65,6 +65,17 @@ pub enum LockChange<'a> {
         /// The process, for people.
         by: &'a str,
     },
+    /// Note under which name the state that manages a record requests the same server next; `None`: under no other.
+    Announce {
+        /// The record.
+        uid: &'a Uid,
+        /// The number of the state.
+        state: &'a str,
+        /// The name.
+        successor: Option<&'a MaintenanceId>,
+        /// The process, for people.
+        by: &'a str,
+    },
     /// Give a record to a state, whichever managed it before.
     TakeOver {
         /// The record.
@@ -73,6 +84,19 @@ pub enum LockChange<'a> {
         state: &'a str,
         /// The owner of that state.
         owner: &'a str,
+        /// The process, for people.
+        by: &'a str,
+    },
+    /// Replace what is requested where the server need not change, without the right to act.
+    Amend {
+        /// The record.
+        uid: &'a Uid,
+        /// The number of the state for which it acts; empty: for none.
+        state: &'a str,
+        /// The owner for whom it acts.
+        owner: &'a str,
+        /// What is requested.
+        spec: &'a Spec,
         /// The process, for people.
         by: &'a str,
     },
@@ -223,6 +247,8 @@ pub enum Change {
     AskExternal,
     /// Replace what is asked; an admitted record is prepared again where the server is concerned.
     Respecify(Box<Spec>),
+    /// Prepare the server for the specification in force once more.
+    PrepareAgain,
     /// End it without a restore.
     Abandon(Ending),
     /// Give the right to act back. Record, lock and place stay.
@@ -259,6 +285,7 @@ impl Change {
             | Self::Unreadable { .. }
             | Self::AskExternal
             | Self::Respecify(_)
+            | Self::PrepareAgain
             | Self::Abandon(_)
             | Self::Detach => return None,
         })

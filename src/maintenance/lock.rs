@@ -121,6 +121,14 @@ pub enum Refusal {
         /// The hold.
         holder: MaintenanceId,
     },
+    /// The request replaces the maintenance that holds the server, which is only released afterwards.
+    #[error("{id} replaces {holder}, which holds the server and is only released afterwards")]
+    OwnPredecessor {
+        /// The holder.
+        holder: MaintenanceId,
+        /// The request.
+        id: MaintenanceId,
+    },
     /// The hold under which something should act does not hold the server.
     #[error("the maintenance it acts under does not hold the server")]
     ParentNotHolding,

@@ -46,7 +46,7 @@ pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
 }
 
-/// What giving the server back does to its power and boot, in words after the server's name; `None`: it changes neither.
+/// What a release does to power and boot of the server, in words after the server's name; `None`: it changes neither.
 #[must_use]
 pub fn effect(record: &Maintenance) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
@@ -54,18 +54,18 @@ pub fn effect(record: &Maintenance) -> Option<String> {
     if record.booted {
         return Some(match target {
             Some(PowerTarget::On) => {
-                "is switched off, gets its prior boot configuration back and is switched on.".to_owned()
+                "is switched off, restored to its prior boot configuration and switched on.".to_owned()
             }
-            _ => "is switched off and gets its prior boot configuration back.".to_owned(),
+            _ => "is switched off and restored to its prior boot configuration.".to_owned(),
         });
     }
     let switched = record.spec.server_power.is_some() && record.spec.server_power != target;
     match (record.spec.boot.is_some(), target.filter(|_| switched)) {
         (true, Some(power)) => Some(format!(
-            "gets its prior boot configuration back and is switched {}.",
+            "is restored to its prior boot configuration and switched {}.",
             power.to_string().to_lowercase()
         )),
-        (true, None) => Some("gets its prior boot configuration back; its power stays.".to_owned()),
+        (true, None) => Some("is restored to its prior boot configuration; its power stays.".to_owned()),
         (false, Some(power)) => Some(format!("is switched {}.", power.to_string().to_lowercase())),
         (false, None) => None,
     }

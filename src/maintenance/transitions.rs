@@ -23,7 +23,7 @@ impl ServerLock {
     }
 
     /// The record, if `fence` is the one in force.
-    fn ours(&mut self, uid: &Uid, fence: Fence) -> Result<&mut Maintenance, Refusal> {
+    pub(super) fn ours(&mut self, uid: &Uid, fence: Fence) -> Result<&mut Maintenance, Refusal> {
         let record = self.get_mut(uid)?;
         let attached = record.attachment.as_ref().is_some_and(|a| a.is(fence));
         if attached { Ok(record) } else { Err(Refusal::Fenced { ours: fence.generation, current: record.generation }) }
@@ -70,7 +70,7 @@ impl ServerLock {
             let (uid, known) = (existing.uid.clone(), existing.known_to.clone());
             if known.is_some_and(|known| asking.adopt && known.state != asking.state) {
                 let by = request.runner.to_string();
-                self.take_over(&uid, KnownTo { state: asking.state.clone(), since: now, by }, now)?;
+                self.take_over(&uid, KnownTo::new(&asking.state, now, &by), now)?;
             }
             let record = self.get_mut(&uid)?;
             record.requester = request.runner;
@@ -82,6 +82,9 @@ impl ServerLock {
         }
         if let Some(released) = self.released(&request.id, &request.spec.triggers) {
             return Err(Refusal::ReleasedBefore { released: Box::new(released.clone()) });
+        }
+        if let Some(holder) = self.holder().filter(|holder| holder.is_replaced_by(&request)) {
+            return Err(Refusal::OwnPredecessor { holder: holder.id.clone(), id: request.id });
         }
         if let Some(parent) = &request.spec.parent {
             if let Some(refusal) = self.get(parent).and_then(|hold| hold.refuses_under(&request.owner)) {
@@ -137,7 +140,7 @@ impl ServerLock {
     }
 
     /// Our own process counts too: a process that attaches twice to one record is two resources with one name.
-    fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         match &record.attachment {
             Some(attachment) if leases.alive(attachment, now) => Err(Refusal::InUse {

@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    ids::{Fence, Uid},
+    lock::{Refusal, ServerLock},
     machine::{PowerState, PowerTarget},
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
@@ -143,6 +145,22 @@ impl Maintenance {
         self.digest = digest;
     }
 
+    /// Asks for the specification in force once more, because the server drifted from it.
+    pub(super) fn prepare_again(&mut self) {
+        let (Phase::InMaintenance { since }, None) = (&self.phase, &self.update) else { return };
+        self.update = Some(Update {
+            previous: self.spec.clone(),
+            previous_digest: self.digest.clone(),
+            wanted: self.spec.clone(),
+            wanted_digest: self.digest.clone(),
+            since: *since,
+            before: None,
+            touched: false,
+            booted_before: self.booted,
+            stage: Stage::Checking,
+        });
+    }
+
     /// Another run of the specification in force continues the record: a change that it does not know is
     /// not begun, and undoing one is what it wants.
     pub(super) fn adopt_update(&mut self) {
@@ -211,6 +229,14 @@ impl Maintenance {
     pub fn records_before_update(&self) -> bool {
         self.prior.is_some()
             && self.update.as_ref().is_some_and(|update| update.stage == Stage::Applying && update.before.is_none())
+    }
+}
+
+impl ServerLock {
+    /// Asks for the specification in force once more: the server drifted from it.
+    pub fn prepare_again(&mut self, uid: &Uid, fence: Fence) -> Result<(), Refusal> {
+        self.ours(uid, fence)?.prepare_again();
+        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 use super::{
     boot::{self, BootModel},
     cell::Cell,
-    prospect::{Asked, Prospect},
+    prospect::{PlannedRequest, Prospect},
     schema::{attributes, computed, optional, required, schema},
     values::{Text, bad, check_priority, duration, given, known, one_of, power},
     window::{self, WindowModel, window_attribute},
@@ -136,7 +136,7 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
         },
     };
     let key = engine.known_lock_key(&spec.server).await;
-    let prospect = Prospect::look(engine, &Asked::new(spec, id, timeout), key.as_ref(), power).await;
+    let prospect = Prospect::look(engine, &PlannedRequest::new(spec, id, timeout), key.as_ref(), power).await;
     problems.extend(prospect.too_late.clone());
     if !prospect.store_answered {
         problems.push("The queue is not known.".to_owned());

@@ -227,6 +227,15 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             ),
             AttributePath::new("maintenance_id"),
         ),
+        Refusal::OwnPredecessor { holder, id } => (
+            format!("{server} is held by the predecessor of {id}"),
+            format!(
+                "{id} replaces {holder} on the same server. With create_before_destroy it would wait for {holder}, which is only \
+                 released after it. {NOTHING_DONE} Remove create_before_destroy from the resource and from what depends on \
+                 it, apply that change alone, and rename afterwards."
+            ),
+            AttributePath::new("name"),
+        ),
         Refusal::ParentNotHolding => (
             format!("{server} is not held by that maintenance"),
             format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
@@ -339,6 +348,15 @@ pub(super) fn other_owner(server: &str, refusal: &Refusal) -> Diagnostic {
     problem.detail = format!("{server}: {refusal}. An apply or a destroy that acts on it is refused.").into();
     problem.attribute = AttributePath::root();
     problem
+}
+
+/// An update that is planned for another state of the maintenance than the one it is in.
+pub(super) fn changed_since(server: &str) -> Diagnostic {
+    diagnostic(
+        format!("The maintenance of {server} changed since the plan"),
+        format!("{NOTHING_DONE} The state keeps the previous values. Plan again."),
+        AttributePath::root(),
+    )
 }
 
 /// The hold was taken away.

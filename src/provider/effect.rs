@@ -74,6 +74,9 @@ pub(super) fn of_create(model: &MaintenanceModel) -> Text {
 /// The effect of an update of a maintenance: that of before, when the server is not touched.
 pub(super) fn of_update(prior: &MaintenanceModel, model: &MaintenanceModel, goes_on: bool) -> Text {
     let spec = acting_of(model);
+    if let (Some(power), Some(spec)) = (drifted(prior, model), &spec) {
+        return Value::Value(format!("{} again, because its power is {power}", of(spec)));
+    }
     match given(&prior.state) {
         Some("Preparing" | "Releasing") => resumed(spec.as_ref()),
         Some("Pending") if !goes_on => of_create(model),
@@ -86,6 +89,20 @@ pub(super) fn of_update(prior: &MaintenanceModel, model: &MaintenanceModel, goes
 /// Whether a change acts on a server that is prepared.
 pub(super) fn acts(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
     model.server_power != prior.server_power || model.boot_configuration != prior.boot_configuration
+}
+
+/// The power that a held server has instead of the power that was asked for, where that is to be restored.
+pub(super) fn drifted<'a>(prior: &'a MaintenanceModel, model: &MaintenanceModel) -> Option<&'a str> {
+    let held = given(&prior.state) == Some("InMaintenance");
+    let power =
+        given(&prior.power_state).filter(|power| given(&model.server_power).is_some_and(|asked| asked != *power));
+    power.filter(|_| held && model.restores_drift() && !model.ends_by_power() && !acts(prior, model))
+}
+
+/// Whether an update changes neither the server nor what the provider tells of it, so that a plan knows the outputs.
+pub(super) fn is_quiet(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
+    let rests = given(&prior.state) == Some("InMaintenance") && !model.wait_for.is_unknown();
+    rests && model.wait_for() != WaitFor::Completed && !acts(prior, model) && drifted(prior, model).is_none()
 }
 
 /// Makes an effect known that the plan did not know.

@@ -23,7 +23,7 @@ pub(super) fn is_over(state: &Text) -> bool {
 
 /// Whether a maintenance of this configuration is still wanted after it has ended.
 ///
-/// With `wait_for = "Completed"` its end is what was asked for.
+/// With `wait_for = "Completed"` its end is the goal.
 fn stays_wanted(model: &MaintenanceModel) -> bool {
     model.wait_for() != WaitFor::Completed && !model.keeps_ended()
 }
@@ -76,7 +76,7 @@ pub(super) fn ended_meanwhile(record: &Maintenance, model: &MaintenanceModel) ->
     })
 }
 
-/// The warning of a refresh; `None` where the end is what was asked for.
+/// The warning of a refresh; `None` where the end is the goal.
 pub(super) fn warning(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
     if model.wait_for() == WaitFor::Completed {
         return None;

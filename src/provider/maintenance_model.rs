@@ -1,6 +1,7 @@
 //! Schema and model of `metal_server_maintenance`.
 
 mod checks;
+mod plan;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -59,6 +60,7 @@ pub(super) struct MaintenanceModel {
     pub(super) window: Value<WindowModel>,
     pub(super) on_window_close: Text,
     pub(super) on_end: Text,
+    pub(super) on_drift: Text,
     pub(super) wait_for: Text,
     pub(super) complete_when: Value<CompleteModel>,
     pub(super) expires_after: Text,
@@ -156,10 +158,17 @@ pub(super) fn maintenance_schema() -> Schema {
             ),
         ),
         (
+            "on_drift",
+            optional(
+                String,
+                "What a plan does about a held server whose power is not `server_power` any more: `warn` (the default) leaves it, `restore` prepares the server once more: with a `boot_configuration` it is booted from that again.",
+            ),
+        ),
+        (
             "on_end",
             optional(
                 String,
-                "What the next plan does about a maintenance that ended outside of this configuration: by hand, by `complete_when`, or after `expires_after`. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` the end is what was asked for, and nothing is replaced.",
+                "What the next plan does about a maintenance that ended outside of this configuration: by hand, by `complete_when`, or after `expires_after`. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` its end is the goal, and nothing is replaced.",
             ),
         ),
         (
@@ -344,6 +353,9 @@ impl MaintenanceModel {
         one_of(diags, &self.wait_for, path("wait_for"), &["Enqueued", "InMaintenance", "Completed"], |text| {
             matches!(text, "Enqueued" | "InMaintenance" | "Completed").then_some(())
         });
+        one_of(diags, &self.on_drift, path("on_drift"), &["warn", "restore"], |text| {
+            matches!(text, "warn" | "restore").then_some(())
+        });
         one_of(diags, &self.on_end, path("on_end"), &["replace", "keep"], |text| {
             matches!(text, "replace" | "keep").then_some(())
         });
@@ -379,52 +391,6 @@ impl MaintenanceModel {
         if let Value::Value(boot) = &self.boot_configuration {
             boot.hand_over(engine);
         }
-    }
-
-    /// Whether a maintenance that another state manages is taken over.
-    pub(super) fn adopts(&self) -> bool {
-        self.adopt == Value::Value(true)
-    }
-
-    /// Whether a maintenance that has ended stays in the state.
-    pub(super) fn keeps_ended(&self) -> bool {
-        given(&self.on_end) == Some("keep")
-    }
-
-    /// The attributes whose change takes another server, or runs the maintenance anew.
-    pub(super) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
-        let mut paths = Vec::new();
-        for (name, now, before) in [
-            ("server", &self.server, &prior.server),
-            ("namespace", &self.namespace, &prior.namespace),
-            ("name", &self.name, &prior.name),
-        ] {
-            if now != before {
-                paths.push(AttributePath::new(name));
-            }
-        }
-        if self.triggers != prior.triggers {
-            paths.push(AttributePath::new("triggers"));
-        }
-        paths
-    }
-
-    /// Everything the provider tells is not known yet.
-    pub(super) fn unknown_outputs(&mut self) {
-        for text in [
-            &mut self.id,
-            &mut self.state,
-            &mut self.waiting_for,
-            &mut self.requested_at,
-            &mut self.started_at,
-            &mut self.lock_key,
-            &mut self.power_state,
-            &mut self.previous_power_state,
-        ] {
-            *text = Value::Unknown;
-        }
-        self.queue_position = Value::Unknown;
-        self.generation = Value::Unknown;
     }
 }
 

@@ -294,9 +294,14 @@ pub(super) async fn refresh(
             {
                 model.power_state = Value::Value(settled.to_string());
                 warn(
-                    "A held server is not as the hold asked",
+                    "Power state differs from server_power",
                     format!(
-                        "{server}: its power is {settled}, {wanted} was asked for. It is left so; destroy puts it back as it was."
+                        "{server}: its power is {settled}, server_power is {wanted}. {} Destroy restores the prior state.",
+                        if model.restores_drift() {
+                            "The plan prepares the server again (on_drift = \"restore\")."
+                        } else {
+                            "It is not corrected; on_drift = \"restore\" does that."
+                        }
                     ),
                 );
             }

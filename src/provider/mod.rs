@@ -3,6 +3,7 @@
 mod approval_model;
 mod boot;
 mod boot_configuration_model;
+mod boot_configuration_outcome;
 mod cell;
 mod claim_end;
 mod claim_model;
@@ -23,6 +24,7 @@ mod function_window;
 mod identity;
 mod maintenance_model;
 mod maintenance_outcome;
+mod maintenance_plan;
 mod metal_operator;
 mod node_leases;
 mod not_updated;

@@ -28,7 +28,7 @@ const WINDOW_CLOSED: &str = "A window is closed";
 
 /// What is about to be requested.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct PlannedRequest<'a> {
     pub(super) spec: &'a Spec,
     /// Its name.
     pub(super) id: Option<&'a MaintenanceId>,
@@ -40,7 +40,7 @@ pub(super) struct Asked<'a> {
     pub(super) patience: Option<Duration>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PlannedRequest<'a> {
     /// A request of this name, or of a name that is not known yet.
     pub(super) fn new(spec: &'a Spec, id: Option<&'a MaintenanceId>, patience: Option<Duration>) -> Self {
         Self { spec, id, replaces: None, adopt: false, patience }
@@ -84,11 +84,11 @@ impl Prospect {
     /// Looks at the store and the clock. `key` is where the server is locked, as far as that is known.
     pub(super) async fn look(
         engine: &Engine,
-        asked: &Asked<'_>,
+        asked: &PlannedRequest<'_>,
         key: Option<&LockKey>,
         power: Option<PowerState>,
     ) -> Self {
-        let Asked { spec, id, adopt, patience, .. } = *asked;
+        let PlannedRequest { spec, id, adopt, patience, .. } = *asked;
         let mut prospect = Self {
             server: spec.server.clone(),
             effect: spec.effect(),
@@ -254,7 +254,7 @@ impl Prospect {
 }
 
 /// Who would be before a new wish for this server.
-fn ahead(engine: &Engine, asked: &Asked<'_>, view: &LockView) -> Vec<Ahead> {
+fn ahead(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Vec<Ahead> {
     let holder = view.lock.holder().into_iter();
     let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
     holder

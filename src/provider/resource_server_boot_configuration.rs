@@ -6,27 +6,27 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Driven, Engine, Wish},
+    engine::{Control, Engine, Wish},
     maintenance::{
-        decide::Finish,
         lock::AskingState,
         spec::{Spec, WaitFor},
-        state::{Ending, Phase},
+        state::Ending,
     },
     plugin::{ResourceExt, diagnostic},
 };
 
 use super::{
     boot_configuration_model::{BootConfigurationModel, boot_configuration_schema},
+    boot_configuration_outcome::conclude,
     cell::Cell,
-    diagnostics::{kept, no_longer_ours, of_engine},
+    diagnostics::{kept, of_engine},
     effect,
     maintenance_outcome::{over_already, released},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
     review,
-    values::{bad, given, shown_duration, time_limit},
+    values::{bad, given, time_limit},
 };
 
 /// Time limits when none are given.
@@ -84,91 +84,6 @@ fn may_be_made(diags: &mut Diagnostics, engine: &Engine, model: &BootConfigurati
                   metal_server_maintenance, and give that resource's id.";
     bad(diags, AttributePath::new("maintenance_id"), "A hold is needed", detail);
     false
-}
-
-/// What a drive means for the state: `None` leaves nothing in it.
-fn conclude(
-    diags: &mut Diagnostics,
-    engine: &Engine,
-    mut model: BootConfigurationModel,
-    driven: &Driven,
-    timeout: Duration,
-) -> Option<(Value<BootConfigurationModel>, Value<Private>)> {
-    let record = &driven.record;
-    let server = record.server().to_owned();
-    model.show(record);
-    let state = Some((Value::Value(model), Value::Value(Private::of(engine, record))));
-    let mut error =
-        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
-    match &driven.finish {
-        Finish::Reached => state,
-        Finish::Over => {
-            match &record.phase {
-                Phase::Failed { cause, .. } => error(
-                    format!("The boot configuration of {server} failed"),
-                    format!("{cause}\nThe server was put back as it was; nothing is left in the state."),
-                ),
-                _ => diags.add_error(no_longer_ours(&server, record)),
-            }
-            None
-        }
-        Finish::Withdrawn => {
-            error(
-                format!("Waiting for {server} was interrupted"),
-                "The boot configuration left the queue; nothing was done to the server.".to_owned(),
-            );
-            None
-        }
-        Finish::Refused(why) => {
-            error(format!("{server} cannot be taken"), format!("{why}\nNothing was done to the server."));
-            None
-        }
-        Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
-            error(
-                format!("The boot configuration of {server} was not done in time"),
-                format!(
-                    "It was {reason} after {}. Apply goes on, destroy puts the server back.",
-                    shown_duration(timeout)
-                ),
-            );
-            state
-        }
-        Finish::TimedOut(reason) => {
-            error(
-                format!("{server} was not available in time"),
-                format!(
-                    "The boot configuration was {reason}.\nWaited {}. Its place in the queue is kept for {}: apply again to go \
-                     on in it.",
-                    shown_duration(timeout),
-                    shown_duration(record.spec.hold_place_for)
-                ),
-            );
-            None
-        }
-        Finish::Interrupted => {
-            diags.add_warning(diagnostic(
-                "Preparing a server was interrupted",
-                format!(
-                    "{server}: the boot configuration is not Ready yet. Apply goes on, destroy puts the server back."
-                ),
-                AttributePath::root(),
-            ));
-            state
-        }
-        Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
-            error(
-                format!("{server} could not be put back"),
-                format!(
-                    "{cause}\nThe server stays locked, because it is not as it was. Destroy again when the cause is gone."
-                ),
-            );
-            state
-        }
-        Finish::Lost => {
-            diags.add_error(no_longer_ours(&server, record));
-            None
-        }
-    }
 }
 
 #[async_trait]
@@ -248,7 +163,7 @@ impl Resource for ServerBootConfiguration {
         }
         let resumes = given(&prior.state) == Some("Pending");
         if model != prior || resumes {
-            let touches = resumes || model.boot() != prior.boot() || model.server_power != prior.server_power;
+            let touches = resumes || acts(&prior, &model);
             let acting = model.acting();
             model.effect = match (resumes, touches) {
                 (true, _) => effect::resumed(acting.as_ref()),
@@ -263,9 +178,11 @@ impl Resource for ServerBootConfiguration {
                 (_, None) if touches => review::not_checked(diags, &model.effect),
                 _ => {}
             }
-            let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
-            model.unknown_outputs();
-            (model.id, model.lock_key) = (id, lock_key);
+            if touches {
+                let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
+                model.unknown_outputs();
+                (model.id, model.lock_key) = (id, lock_key);
+            }
         }
         Some((Value::Value(model), private, replaced))
     }
@@ -335,6 +252,10 @@ impl Resource for ServerBootConfiguration {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
+        if !acts(&prior, &model) && given(&prior.state) != Some("Pending") {
+            // Time limits for later.
+            return Some((Value::Value(model), private));
+        }
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags)?;
         effect::settle(&mut model.effect, &spec);
@@ -452,6 +373,11 @@ impl Resource for ServerBootConfiguration {
             }
         }
     }
+}
+
+/// Whether a change acts on the server.
+fn acts(prior: &BootConfigurationModel, model: &BootConfigurationModel) -> bool {
+    model.boot() != prior.boot() || model.server_power != prior.server_power
 }
 
 /// What a state tells of its record.

@@ -10,7 +10,7 @@ use crate::{
     maintenance::{
         ids::MaintenanceId,
         lock::{AskingState, Refusal},
-        spec::{Spec, WaitFor},
+        spec::WaitFor,
         state::Ending,
     },
     plugin::{ResourceExt, diagnostic},
@@ -18,13 +18,12 @@ use crate::{
 
 use super::{
     cell::Cell,
-    diagnostics::{kept, managed_elsewhere, of_engine, other_owner},
-    effect, ended,
+    diagnostics::{changed_since, kept, managed_elsewhere, of_engine, other_owner},
+    effect,
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, over_already, refresh, released, show},
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
-    prospect::Asked,
     restored::{Expected, is_current, may_act, shown},
     review,
     values::{given, time_limit},
@@ -48,48 +47,8 @@ impl ServerMaintenance {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
 
-    /// Tells what is ahead of a request for the server.
-    async fn review(
-        &self,
-        diags: &mut Diagnostics,
-        engine: &Engine,
-        model: &MaintenanceModel,
-        spec: &Spec,
-        prior: Option<&MaintenanceModel>,
-    ) {
-        let (id, replaces) = (model.name_id(), prior.and_then(MaintenanceModel::name_id));
-        let asked = Asked {
-            replaces: replaces.as_ref(),
-            adopt: model.adopts(),
-            ..Asked::new(spec, id.as_ref(), self.patience(model))
-        };
-        review::maintenance(diags, engine, &asked).await;
-    }
-
-    /// Warns of the release that a destroy or a replacement brings.
-    async fn release_warning(&self, diags: &mut Diagnostics, prior: &MaintenanceModel, private: &Value<Private>) {
-        let holds = !matches!(given(&prior.state), Some("Pending" | "Completed" | "Failed"));
-        let uid = Private::uid(private);
-        if !holds {
-            return;
-        }
-        let engine = self.cell.engine_if_ready();
-        let server = given(&prior.server).unwrap_or_default();
-        review::release(diags, engine.as_deref(), server, uid.as_ref()).await;
-    }
-
-    /// The same where the host plans a replacement as a creation only, as after a taint.
-    async fn release_of_replaced(&self, diags: &mut Diagnostics, engine: &Engine, model: &MaintenanceModel) {
-        let Some(id) = model.name_id() else { return };
-        if let Ok(Some(record)) = engine.planned_record(&id).await
-            && engine.manages(&record.uid)
-        {
-            review::release(diags, Some(engine), record.server(), Some(&record.uid)).await;
-        }
-    }
-
     /// How long create waits for the server; `None` when it only takes a place.
-    fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
+    pub(super) fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
         (model.wait_for() != WaitFor::Enqueued).then(|| self.control(model, true).timeout)
     }
 }
@@ -126,7 +85,7 @@ impl Resource for ServerMaintenance {
         let spec = model.check(diags, engine.as_deref());
         match (spec, &engine) {
             (Some(spec), Some(engine)) => {
-                self.cell.unless_stopped(self.release_of_replaced(diags, engine, &model)).await;
+                self.cell.unless_stopped(Box::pin(self.release_of_replaced(diags, engine, &model))).await;
                 self.cell.unless_stopped(self.review(diags, engine, &model, &spec, None)).await;
             }
             (_, None) => review::not_checked(diags, &model.effect),
@@ -165,50 +124,8 @@ impl Resource for ServerMaintenance {
             ..config
         };
         model.set_defaults();
-        let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
-        let mut replaced = model.replacing(&prior);
-        replaced.extend(ended::replaced(&prior, &model).filter(|_| replaced.is_empty()));
-        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, &prior, &model) {
-            return None;
-        }
-        if !replaced.is_empty() {
-            if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
-                engine.note_managed(&uid);
-            }
-            review::renamed(diags, &prior, &model);
-            // Here, because the host drops what the creation that it plans next warns of.
-            self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
-            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                self.cell.unless_stopped(self.review(diags, &engine, &model, spec, Some(&prior))).await;
-            }
-            model.unknown_outputs();
-            return Some((Value::Value(model), private, replaced));
-        }
-        let goes_on = goes_on(&prior, model.wait_for());
-        if given(&prior.state) == Some("Pending") && !goes_on {
-            review::not_waited_for(diags, &model);
-        }
-        if model != prior || goes_on {
-            model.effect = effect::of_update(&prior, &model, goes_on);
-            let engine = self.cell.engine_if_ready();
-            let touches = goes_on || effect::acts(&prior, &model);
-            match (&spec, &engine) {
-                (Some(spec), Some(engine)) if goes_on && given(&prior.state) == Some("Pending") => {
-                    self.cell.unless_stopped(self.review(diags, engine, &model, spec, None)).await;
-                }
-                (Some(spec), Some(engine)) => {
-                    let at = AttributePath::new("boot_configuration");
-                    let effect = given(&model.effect).filter(|_| touches);
-                    self.cell.unless_stopped(review::changed(diags, engine, spec, Some(&at), effect)).await;
-                }
-                (_, None) if touches => review::not_checked(diags, &model.effect),
-                _ => {}
-            }
-            let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
-            model.unknown_outputs();
-            (model.id, model.lock_key, model.requested_at) = (id, lock_key, requested_at);
-        }
-        Some((Value::Value(model), private, Vec::new()))
+        let replaced = self.plan_change(diags, &prior, &mut model, &private).await?;
+        Some((Value::Value(model), private, replaced))
     }
 
     async fn plan_destroy<'a>(
@@ -282,7 +199,26 @@ impl Resource for ServerMaintenance {
         if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
             return Some((Value::Value(prior), private));
         }
-        match engine.resume(&uid, &wish, &control).await {
+        if effect::is_quiet(&prior, &model) {
+            return match engine.amend(&uid, &wish, &control).await {
+                Ok(Some(true)) => Some((Value::Value(model), private)),
+                Ok(Some(false)) => {
+                    diags.add_error(changed_since(&server));
+                    Some((Value::Value(prior), private))
+                }
+                Ok(None) => Some((Value::Value(self.ended_since(diags, &engine, prior, model, &uid).await), private)),
+                Err(error) => {
+                    diags.add_error(of_engine(&server, &error));
+                    Some((Value::Value(prior), private))
+                }
+            };
+        }
+        let resumed = if effect::drifted(&prior, &model).is_some() {
+            engine.restore_drift(&uid, &wish, &control).await
+        } else {
+            engine.resume(&uid, &wish, &control).await
+        };
+        match resumed {
             Ok(Some(driven)) => {
                 if not_updated(diags, &engine, &driven).await {
                     // The previous configuration is in force again, or the server is on its way back to it.
@@ -296,20 +232,7 @@ impl Resource for ServerMaintenance {
                 fill_place(&engine, &mut model, &private).await;
                 Some((Value::Value(model), Value::Value(private)))
             }
-            // It ended since the plan.
-            Ok(None) => {
-                let (mut prior, mut model) = (prior, model);
-                let mut accepted = ended::may_change(diags, &prior, &model);
-                if let Ok(Some(held)) = engine.held(&uid).await {
-                    show(&mut prior, &held.record, None, None);
-                    show(&mut model, &held.record, None, None);
-                    if let Some(error) = ended::ended_meanwhile(&held.record, &model).filter(|_| accepted) {
-                        diags.add_error(error);
-                        accepted = false;
-                    }
-                }
-                Some((Value::Value(if accepted { model } else { prior }), private))
-            }
+            Ok(None) => Some((Value::Value(self.ended_since(diags, &engine, prior, model, &uid).await), private)),
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
                 Some((Value::Value(prior), private))
@@ -474,17 +397,6 @@ impl ServerMaintenance {
 /// What a state tells of its record.
 fn expected<'a>(model: &'a MaintenanceModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: shown(&model.generation), state: Some(&model.state), lock_key: &model.lock_key }
-}
-
-/// Whether the last run ended before what was asked for was reached, so that apply has to go on.
-fn goes_on(prior: &MaintenanceModel, wait_for: WaitFor) -> bool {
-    match given(&prior.state) {
-        Some("Preparing" | "Releasing") => true,
-        // Its turn has come, and nobody drives it.
-        Some("Pending") => wait_for != WaitFor::Enqueued || prior.queue_position == Value::Value(0),
-        Some("InMaintenance") => wait_for == WaitFor::Completed,
-        _ => false,
-    }
 }
 
 /// Fills what only a queue tells.

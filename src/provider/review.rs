@@ -10,6 +10,7 @@ use crate::{
     maintenance::{
         identity::IdentityError,
         ids::{LockKey, MaintenanceId, Uid},
+        lock::Refusal,
         machine::MachineView,
         operate::Proof,
         prepare::missing_capabilities,
@@ -23,7 +24,7 @@ use super::{
     diagnostics::{BMC_SILENT, of_engine, of_machine, silent},
     ended::is_over,
     maintenance_model::MaintenanceModel,
-    prospect::{AHEAD, APPROVAL_MISSING, Asked, Prospect},
+    prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
     values::{Text, bad, given},
 };
 
@@ -31,6 +32,8 @@ use super::{
 const SWITCHED: &str = "Servers will be switched or booted";
 /// Summary of a warning: destroy changes power or boot.
 const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: create will refuse the name.
+const NAME_IN_USE: &str = "A name is in use";
 /// Summary of a warning: a maintenance on the same server gets another name.
 const RENAMED: &str = "A renamed maintenance follows its predecessor";
 /// Summary of a warning: apply does not wait for the server.
@@ -39,7 +42,7 @@ const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
 const NOT_CHECKED: &str = "A BMC was not checked";
 
 /// Reviews a hold that is about to be asked for.
-pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>) {
+pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>) {
     let boot_at = AttributePath::new("boot_configuration");
     let Some(seen) = server(diags, engine, asked.spec, Some(&boot_at)).await else { return };
     effects(diags, engine, asked, seen).await;
@@ -55,7 +58,7 @@ pub(super) async fn boot_configuration(
 ) {
     let Some(seen) = server(diags, engine, spec, None).await else { return };
     match hold {
-        None => effects(diags, engine, &Asked::new(spec, id, None), seen).await,
+        None => effects(diags, engine, &PlannedRequest::new(spec, id, None), seen).await,
         Some(hold) => under(diags, spec, hold),
     }
 }
@@ -87,7 +90,7 @@ pub(super) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, &Asked::new(spec, id, Some(patience)), seen).await,
+        None => effects(diags, engine, &PlannedRequest::new(spec, id, Some(patience)), seen).await,
         Some(hold) => under(diags, spec, hold),
     }
 }
@@ -180,8 +183,8 @@ pub(super) fn renamed(diags: &mut Diagnostics, prior: &MaintenanceModel, model: 
     diags.add_warning(diagnostic(
         RENAMED,
         format!(
-            "{}: {before} is released, then {after} is requested. With create_before_destroy the creation would wait for {before}, \
-             which is only released afterwards: remove create_before_destroy from the resource and from what depends on it.",
+            "{}: {before} is released, then {after} is requested. With create_before_destroy apply is refused, because {before} is \
+             only released afterwards: remove create_before_destroy from the resource and from what depends on it.",
             given(&model.server).unwrap_or_default()
         ),
         AttributePath::new("name"),
@@ -231,9 +234,9 @@ pub(super) async fn release(diags: &mut Diagnostics, engine: Option<&Engine>, se
                 restore::effect(&held.record)
             }
             Ok(_) => None,
-            Err(error) => Some(format!("gets its prior state back (not checked: {error}).")),
+            Err(error) => Some(format!("is restored to its prior state (not checked: {error}).")),
         },
-        _ => Some("gets its prior state back (not checked: the provider is not configured).".to_owned()),
+        _ => Some("is restored to its prior state (not checked: the provider is not configured).".to_owned()),
     };
     if let Some(effect) = effect {
         diags.add_warning(diagnostic(RELEASED, format!("{server} {effect}"), AttributePath::root()));
@@ -313,14 +316,14 @@ fn unchecked(error: &BackendError) -> bool {
 }
 
 /// Why the name of a request is refused, whatever the queue says.
-async fn conflict(engine: &Engine, asked: &Asked<'_>, key: Option<&LockKey>) -> Option<EngineError> {
+async fn conflict(engine: &Engine, asked: &PlannedRequest<'_>, key: Option<&LockKey>) -> Option<EngineError> {
     // A boot configuration has no name of its own that could be chosen.
     let id = asked.id.filter(|id| asked.spec.kind != Kind::BootConfiguration && asked.replaces != Some(*id))?;
     engine.name_conflict(id, asked.spec, key).await
 }
 
-async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>, seen: Seen) {
-    let Asked { spec, id, .. } = *asked;
+async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, seen: Seen) {
+    let PlannedRequest { spec, id, .. } = *asked;
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
@@ -332,8 +335,16 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &Asked<'_>, se
         // It did not answer; perhaps its name is known from before.
         None => engine.known_lock_key(&spec.server).await,
     };
-    if let Some(error) = conflict(engine, asked, key.as_ref()).await {
-        diags.add_error(of_engine(&spec.server, &error));
+    match conflict(engine, asked, key.as_ref()).await {
+        // Not an error: hosts plan a creation again during apply, where this may be the own predecessor. A plan that fails there
+        // leaves a deposed object in the state; a create that fails does not.
+        Some(error @ (EngineError::Store(_) | EngineError::Refused(Refusal::OtherSpec { .. }))) => {
+            let text = of_engine(&spec.server, &error);
+            let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);
+            diags.add_warning(diagnostic(NAME_IN_USE, detail, AttributePath::root()));
+        }
+        Some(error) => diags.add_error(of_engine(&spec.server, &error)),
+        None => {}
     }
     let power = seen.view.map(|view| view.power);
     let prospect = Prospect::look(engine, asked, key.as_ref(), power).await;

@@ -116,7 +116,7 @@ resource "metal_server_boot_configuration" "pxe" {
         workspace.apply_saved(&plan).await.succeeded();
         workspace.plan().await.is_empty();
         let destroy = said(&workspace, &["-destroy"]).await;
-        let restored = "node2 is switched off, gets its prior boot configuration back and is switched on.";
+        let restored = "node2 is switched off, restored to its prior boot configuration and switched on.";
         assert!(destroy.contains(restored), "{destroy}");
         assert!(!destroy.contains("node1"), "{destroy}");
         workspace.destroy().await.succeeded();

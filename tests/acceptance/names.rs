@@ -17,9 +17,10 @@ for_each_host! {
         let other = holder.beside();
         // What create would refuse for certain.
         fleet.configure(&other, &body("node2", "reason = \"disk\""));
-        other.try_plan().await.failed().says("tests/m is already used for another server");
+        other.plan().await.run.says("A name is in use").says("tests/m is already used for another server");
+        other.apply().await.failed().says("tests/m is already used for another server");
         fleet.configure(&other, &body("node1", "reason = \"memory\""));
-        other.try_plan().await.failed().says("exists with another specification").says("\"memory\"");
+        other.plan().await.run.says("A name is in use").says("exists with another specification").says("\"memory\"");
         fleet.configure_with(&other, "owner = \"others\"", &body("node1", "reason = \"disk\""));
         other.try_plan().await.failed().says("tests/m belongs to another owner");
         // What a person may settle before apply.
@@ -58,18 +59,43 @@ for_each_host! {
 }
 
 for_each_host! {
-    async fn another_name_on_the_same_server_warns_of_create_before_destroy(host) {
+    async fn a_successor_that_is_created_first_is_refused_at_once(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let before = "lifecycle {\n    create_before_destroy = true\n  }";
         fleet.configure(&workspace, &maintenance("node1", "first", ""));
         workspace.apply().await.succeeded();
-        fleet.configure(&workspace, &maintenance("node1", "second", "lifecycle {\n    create_before_destroy = true\n  }"));
-        workspace.plan().await.run.says("A renamed maintenance follows its predecessor").says("remove create_before_destroy");
-        fleet.configure(&workspace, &maintenance("node1", "first", "triggers = { run = \"2\" }\n  lifecycle {\n    create_before_destroy = true\n  }"));
+        fleet.configure(&workspace, &maintenance("node1", "second", before));
+        let plan = workspace.plan().await;
+        plan.run.says("A renamed maintenance follows its predecessor").says("remove create_before_destroy");
+        for run in [workspace.apply_saved(&plan).await, workspace.apply().await] {
+            run.failed().says("node1 is held by the predecessor of tests/second");
+        }
+        fleet.configure(&workspace, &maintenance("node1", "first", &format!("triggers = {{ run = \"2\" }}\n  {before}")));
         workspace.apply().await.failed().says("exists with another specification");
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        // Hosts keep create_before_destroy in the state until an apply without it.
+        fleet.configure(&workspace, &maintenance("node1", "first", ""));
+        workspace.apply().await.succeeded();
         fleet.configure(&workspace, &maintenance("node1", "second", ""));
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["name"], "second");
+        workspace.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn another_configuration_of_the_owner_waits_for_its_turn(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "first", ""));
+        workspace.apply().await.succeeded();
+        // A plan that is given up announces nothing any more.
+        fleet.configure(&workspace, &maintenance("node1", "second", ""));
+        workspace.plan().await.run.says("A renamed maintenance follows its predecessor");
+        fleet.configure(&workspace, &maintenance("node1", "first", ""));
+        workspace.plan().await.is_empty();
+        let other = workspace.beside();
+        fleet.configure(&other, &maintenance("node1", "second", "timeouts = { create = \"1s\" }"));
+        other.apply().await.failed().says("node1 was not available in time");
         workspace.destroy().await.succeeded();
     }
 }

@@ -198,3 +198,69 @@ for_each_host! {
         }
     }
 }
+
+for_each_host! {
+    async fn a_change_of_the_reason_leaves_every_output_known(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |more: &str| maintenance("node1", "m", &format!("server_power = \"Off\"\n  {more}"));
+        fleet.configure(&workspace, &body("reason = \"one\""));
+        workspace.apply().await.succeeded();
+        workspace.plan().await.is_empty();
+        let before = workspace.resource(HELD).await.unwrap();
+        let changes = fleet.changes("node1");
+        fleet.configure(&workspace, &body("reason = \"two\"\n  expires_after = \"9h\""));
+        let plan = workspace.plan().await;
+        let change = plan.change(HELD);
+        assert_eq!(change["actions"], serde_json::json!(["update"]));
+        let unknown = change["after_unknown"].as_object().unwrap();
+        assert!(unknown.values().all(|value| !value.as_bool().unwrap_or_default()), "{unknown:?}");
+        workspace.apply_saved(&plan).await.succeeded();
+        let after = workspace.resource(HELD).await.unwrap();
+        for output in ["id", "state", "generation", "lock_key", "power_state", "effect", "started_at"] {
+            assert_eq!(after[output], before[output], "{output}");
+        }
+        workspace.metal(&["show", "tests/m"]).await.succeeded().says("\"two\"").says("expires").says("changed");
+        assert_eq!(fleet.changes("node1"), changes);
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
+    async fn a_power_that_drifted_is_warned_of_and_restored_where_asked(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |drift: &str| maintenance("node1", "m", &format!("server_power = \"On\"\n  on_drift = \"{drift}\""));
+        fleet.configure(&workspace, &body("warn"));
+        workspace.apply().await.succeeded();
+        fleet.simulator.set_power("node1", PowerState::Off).unwrap();
+        workspace.plan().await.is_empty().run.says("Power state differs from server_power").says("It is not corrected");
+        fleet.configure(&workspace, &body("restore"));
+        let plan = workspace.plan().await;
+        assert_eq!(plan.change(HELD)["actions"], serde_json::json!(["update"]));
+        assert_eq!(plan.change(HELD)["after"]["effect"], "node1 is switched on again, because its power is Off");
+        plan.run.says("Servers will be switched or booted");
+        assert_eq!(fleet.system("node1").power, PowerState::Off, "a plan changes nothing");
+        workspace.apply_saved(&plan).await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        workspace.plan().await.is_empty().run.is_silent_about("differs");
+        workspace.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn a_server_that_drifted_boots_its_image_again(host) {
+        let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
+        let boot = format!("boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}", images.url("rescue.iso"));
+        let body = maintenance("node1", "m", &format!("server_power = \"On\"\n  on_drift = \"restore\"\n  {boot}"));
+        fleet.configure(&workspace, &body);
+        workspace.apply().await.succeeded();
+        fleet.simulator.set_power("node1", PowerState::Off).unwrap();
+        workspace.apply().await.succeeded();
+        assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+    }
+}
