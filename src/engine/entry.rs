@@ -269,7 +269,7 @@ impl Engine {
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
         let (record, fence, driving) = Box::pin(self.seize(id, seen, Some(&ending), (reason, block), control)).await?;
         let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
-        drive.run(Goal::Release(ending), control).await
+        Box::pin(drive.run(Goal::Release(ending), control)).await
     }
 
     /// Ends a maintenance without putting anything back: the server stays as it is now. For a server that cannot be put
