@@ -77,6 +77,18 @@ pub struct Listed {
     pub system_id: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// The backend that reaches it, as the provider block names it.
+    pub backend: &'static str,
+    /// Its entry in an inventory file, where it has one.
+    pub entry: redfish::InventoryServer,
+}
+
+/// Servers as an inventory file in JSON. It names passwords and holds none.
+#[must_use]
+pub fn exported(servers: &BTreeMap<String, Listed>) -> String {
+    let entries: BTreeMap<&String, &redfish::InventoryServer> =
+        servers.iter().filter(|(_, listed)| listed.endpoint.is_some()).map(|(name, one)| (name, &one.entry)).collect();
+    serde_json::to_string_pretty(&entries).unwrap_or_default()
 }
 
 /// A way to reach servers.
@@ -88,6 +100,11 @@ pub trait Backend: Send + Sync + Debug {
     /// What the configuration lists of a server. Does no I/O; empty for one that it does not list.
     fn listed(&self, _server: &str) -> Listed {
         Listed::default()
+    }
+
+    /// All servers. Asks no BMC; the cluster where it alone knows them.
+    async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
+        Ok(self.servers().into_iter().map(|name| (name.clone(), self.listed(&name))).collect())
     }
 
     /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].

@@ -4,7 +4,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    engine::{Engine, ServerCheck},
+    engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::Line},
     store::VERSION,
 };
@@ -36,8 +36,11 @@ pub(super) async fn run(
     missing: Option<String>,
     json: bool,
 ) -> Result<Printed, CommandError> {
-    let configured = engine.backend().servers();
-    let servers = if servers.is_empty() { configured } else { servers };
+    let servers = if servers.is_empty() {
+        engine.backend().inventory().await.map_err(EngineError::from)?.into_keys().collect()
+    } else {
+        servers
+    };
     if servers.is_empty() {
         return Err(CommandError::Other(
             "no server is configured: name the inventory file with --inventory or METAL_REDFISH_INVENTORY_FILE, or use \

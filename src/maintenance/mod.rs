@@ -27,6 +27,7 @@ pub mod native;
 pub mod node;
 pub mod operate;
 pub mod ownership;
+pub mod pattern;
 pub mod power;
 pub mod prepare;
 pub mod quarantine;

@@ -6,6 +6,8 @@ use tf_provider::{AttributePath, Diagnostics};
 use super::{bounds, diagnostics::diagnostic, numbers, proto::tfplugin6::DynamicValue, shape::Shape};
 
 const NULL: &[u8] = &[0xc0];
+/// What a person wrote.
+const CONFIGURATION: &str = "configuration";
 /// The shape of values nothing has to be known about: private state, metadata, identities.
 static OWN: Shape = Shape::Opaque;
 
@@ -87,6 +89,14 @@ impl<'s> Received<'s> {
         };
         decoded
             .map_err(|(path, reason)| {
+                // Types cannot say it: to a host every number is a decimal.
+                if self.what.ends_with(CONFIGURATION)
+                    && let Some(path) = numbers::not_whole(&self.bytes, self.shape)
+                {
+                    let detail = "Write a whole number of at most 18 digits, without a fraction.";
+                    diags.add_error(diagnostic("Not a whole number", detail, path));
+                    return;
+                }
                 diags.add_error(diagnostic(
                     format!("The {} does not fit the provider", self.what),
                     format!("{reason}\nThis is a bug in the provider; please report it."),

@@ -39,6 +39,17 @@ pub(super) fn internal_error(rpc: &str, subject: &str, what: impl std::fmt::Disp
 
 /// Errors first, as they were added; then warnings.
 pub(super) fn to_wire(diags: Diagnostics) -> Vec<wire::Diagnostic> {
+    // Hosts show the line of the outermost attribute only.
+    sent(diags, 2)
+}
+
+/// Those of the provider block, for which hosts show no attribute at all.
+pub(super) fn to_wire_of_provider(diags: Diagnostics) -> Vec<wire::Diagnostic> {
+    sent(diags, 1)
+}
+
+/// Diagnostics with the attribute in the text, where its path has at least `steps` steps.
+fn sent(diags: Diagnostics, steps: usize) -> Vec<wire::Diagnostic> {
     use wire::diagnostic::Severity;
     let errors = diags.errors.into_iter().map(|d| (Severity::Error, d));
     let warnings = diags.warnings.into_iter().map(|d| (Severity::Warning, d));
@@ -47,11 +58,15 @@ pub(super) fn to_wire(diags: Diagnostics) -> Vec<wire::Diagnostic> {
         .map(|(severity, diagnostic)| wire::Diagnostic {
             severity: severity.into(),
             summary: diagnostic.summary.into_owned(),
-            detail: diagnostic.detail.into_owned(),
+            detail: placed(diagnostic.detail.into_owned(), &diagnostic.attribute, steps),
             // A path without steps would be shown as a path; absent means "the whole object".
             attribute: (!diagnostic.attribute.steps.is_empty()).then(|| path_to_wire(diagnostic.attribute)),
         })
         .collect()
+}
+
+fn placed(detail: String, path: &AttributePath, steps: usize) -> String {
+    if path.steps.len() < steps { detail } else { format!("Attribute {path}: {detail}") }
 }
 
 pub(super) fn path_to_wire(path: AttributePath) -> wire::AttributePath {
@@ -78,9 +93,26 @@ mod tests {
         let sent = to_wire(diags);
         assert_eq!(sent[0].severity(), wire::diagnostic::Severity::Error);
         assert_eq!(sent[0].detail, "because");
+        assert_eq!(sent[1].detail, "Attribute a[\"k\"][3]: ");
         assert!(sent[0].attribute.is_none());
         assert_eq!(sent[1].severity(), wire::diagnostic::Severity::Warning);
         assert_eq!(sent[1].attribute.as_ref().map(|path| path.steps.len()), Some(3));
+    }
+
+    #[test]
+    fn the_attribute_is_in_the_text_where_hosts_do_not_show_it() {
+        let detail = |path: AttributePath, of_provider: bool| {
+            let mut diags = Diagnostics::default();
+            diags.add_error(diagnostic("e", "because", path));
+            let sent = if of_provider { to_wire_of_provider(diags) } else { to_wire(diags) };
+            sent[0].detail.clone()
+        };
+        let nested = AttributePath::new("redfish").attribute("servers").key("a").attribute("endpoint");
+        assert_eq!(detail(nested, true), "Attribute redfish.servers[\"a\"].endpoint: because");
+        assert_eq!(detail(AttributePath::new("boot").attribute("method"), false), "Attribute boot.method: because");
+        assert_eq!(detail(AttributePath::new("server"), false), "because");
+        assert_eq!(detail(AttributePath::new("owner"), true), "Attribute owner: because");
+        assert_eq!(detail(AttributePath::root(), true), "because");
     }
 
     #[test]

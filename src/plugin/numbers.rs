@@ -7,6 +7,8 @@
 //! schema says number, and floats become their shortest decimal on the way out.
 use rmp::{Marker, decode, encode};
 
+use tf_provider::{AttributePath, AttributePathStep};
+
 use super::shape::Shape;
 
 /// The document is cut off, nested absurdly deep, or not MessagePack.
@@ -27,8 +29,16 @@ pub(super) fn outbound(document: &[u8]) -> Result<Vec<u8>, Malformed> {
     rewrite(document, None, true)
 }
 
+/// Where a number is that is not a whole one of 64 bits, in a document that was rewritten inbound.
+pub(super) fn not_whole(document: &[u8], shape: &Shape) -> Option<AttributePath> {
+    let mut walk = Walk { rest: document, written: Vec::new(), out: false, at: Vec::new(), not_whole: None };
+    walk.value(Some(shape), 0).ok()?;
+    walk.not_whole.map(|steps| AttributePath { steps })
+}
+
 fn rewrite(document: &[u8], shape: Option<&Shape>, out: bool) -> Result<Vec<u8>, Malformed> {
-    let mut walk = Walk { rest: document, written: Vec::with_capacity(document.len()), out };
+    let mut walk =
+        Walk { rest: document, written: Vec::with_capacity(document.len()), out, at: Vec::new(), not_whole: None };
     walk.value(shape, 0)?;
     Ok(walk.written)
 }
@@ -37,6 +47,10 @@ struct Walk<'a> {
     rest: &'a [u8],
     written: Vec<u8>,
     out: bool,
+    /// The place that is being read.
+    at: Vec<AttributePathStep>,
+    /// The first place of a number that no 64-bit integer holds.
+    not_whole: Option<Vec<AttributePathStep>>,
 }
 
 impl<'a> Walk<'a> {
@@ -63,6 +77,9 @@ impl<'a> Walk<'a> {
             return Err(Malformed);
         }
         let marker = Marker::from_u8(*self.rest.first().ok_or(Malformed)?);
+        if shape == Some(&Shape::Number) && self.not_whole.is_none() && self.is_not_whole(marker) {
+            self.not_whole = Some(self.at.clone());
+        }
         match marker {
             Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => self.copy(1),
             Marker::U8 | Marker::I8 => self.copy(2),
@@ -94,9 +111,26 @@ impl<'a> Walk<'a> {
         }
     }
 
+    fn is_not_whole(&self, marker: Marker) -> bool {
+        match marker {
+            Marker::F32 | Marker::F64 => true,
+            // A decimal beyond a float's range.
+            Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => {
+                decode::read_str_from_slice(self.rest).is_ok_and(|(text, _)| text.parse::<f64>().is_ok())
+            }
+            Marker::U64 => self.length(8).is_ok_and(|number| i64::try_from(number).is_err()),
+            _ => false,
+        }
+    }
+
     fn array(&mut self, head: usize, count: usize, shape: Option<&Shape>, depth: usize) -> Result<(), Malformed> {
         self.copy(head)?;
-        (0..count).try_for_each(|index| self.value(shape.and_then(|of| of.at(index)), depth + 1))
+        for index in 0..count {
+            self.at.push(AttributePathStep::Index(i64::try_from(index).unwrap_or(i64::MAX)));
+            self.value(shape.and_then(|of| of.at(index)), depth + 1)?;
+            self.at.pop();
+        }
+        Ok(())
     }
 
     fn map(&mut self, head: usize, count: usize, shape: Option<&Shape>, depth: usize) -> Result<(), Malformed> {
@@ -106,7 +140,13 @@ impl<'a> Walk<'a> {
             self.value(None, depth + 1)?;
             let key = decode::read_str_from_slice(before).ok().map(|(key, _)| key);
             let under = key.and_then(|key| shape.and_then(|of| of.under(key)));
+            let name = std::borrow::Cow::Owned(key.unwrap_or_default().to_owned());
+            self.at.push(match shape {
+                Some(Shape::Map(_)) => AttributePathStep::Key(name),
+                _ => AttributePathStep::Attribute(name),
+            });
             self.value(under, depth + 1)?;
+            self.at.pop();
         }
         Ok(())
     }
@@ -173,6 +213,18 @@ mod tests {
 
     fn packed(value: &impl Serialize) -> Vec<u8> {
         rmp_serde::to_vec_named(value).unwrap()
+    }
+
+    #[test]
+    fn the_place_of_a_fraction_is_found() {
+        let number = || Box::new(Shape::Number);
+        let shape = Shape::Tuple(vec![Shape::Opaque, Shape::Elements(number()), Shape::Map(number())]);
+        let place = |document: &[u8]| not_whole(document, &shape).map(|path| path.to_string());
+        let map = |value: f64| std::collections::BTreeMap::from([("k", value)]);
+        assert_eq!(place(&packed(&(0.5, [1, 2]))), None);
+        assert_eq!(place(&packed(&(0.5, [1.0, 2.5]))).as_deref(), Some("[1][0]"));
+        assert_eq!(place(&packed(&(0, [1], map(0.5)))).as_deref(), Some("[2][\"k\"]"));
+        assert_eq!(place(&packed(&(0, [u64::MAX]))).as_deref(), Some("[1][0]"));
     }
 
     #[test]

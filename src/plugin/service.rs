@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::{
     ServedProvider, codec,
-    diagnostics::{diagnostic, ensure_error, internal_error, to_wire},
+    diagnostics::{diagnostic, ensure_error, internal_error, to_wire, to_wire_of_provider},
     function,
     panics::{self, Caught},
     proto::tfplugin6::{self as wire, provider_server},
@@ -141,7 +141,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let mut diags = Diagnostics::default();
             let valid = panics::caught(served.validate_config(&mut diags, request.config.as_ref())).await;
             running.settle(&mut diags, valid, "The configuration was refused without a reason.");
-            wire::validate_provider_config::Response { diagnostics: to_wire(diags) }
+            wire::validate_provider_config::Response { diagnostics: to_wire_of_provider(diags) }
         })
         .await
     }
@@ -155,7 +155,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let mut diags = Diagnostics::default();
             let done = panics::caught(served.configure(&mut diags, &request)).await;
             running.settle(&mut diags, done, "The configuration was refused without a reason.");
-            wire::configure_provider::Response { diagnostics: to_wire(diags) }
+            wire::configure_provider::Response { diagnostics: to_wire_of_provider(diags) }
         })
         .await
     }

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tf_provider::{
-    AttributePath, Diagnostic, Diagnostics,
+    AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
     value::{Value, ValueBool, ValueNumber},
 };
 
 use crate::{
     maintenance::window::OnClose,
-    plugin::diagnostic,
-    settings::{Input, RedfishInput, ServerInput, SettingsError},
+    settings::{Input, RedfishInput, ServerInput},
 };
 
 use super::{
@@ -89,7 +88,7 @@ pub(super) fn provider_schema() -> Schema {
         ("endpoint", optional(String, "The BMC's address, for example `https://10.0.0.9`.")),
         ("system_id", optional(String, "Which system behind it, when there are several.")),
         ("lock_key", optional(String, "The hardware identity to lock under, instead of the system's own UUID.")),
-        ("labels", optional(Map(Box::new(String)), "Labels, for people.")),
+        ("labels", optional(Map(Box::new(String)), "Labels, by which `metal_servers` selects.")),
         ("username", optional(String, "The account, when it differs from the common one.")),
         ("password", secret("Its password. Better: an ephemeral value, a file or the environment.")),
         ("password_file", optional(String, "A file that holds the password.")),
@@ -267,6 +266,16 @@ impl ProviderModel {
             || texts.iter().any(|text| text.is_unknown())
     }
 
+    /// Leaves out the servers of which something is only known after apply: they are checked then.
+    pub(super) fn leave_out_unknown(&self, input: &mut Input) {
+        let Some(redfish) = &mut input.redfish else { return };
+        if let Value::Value(RedfishModel { servers: Value::Value(servers), insecure, .. }) = &self.redfish {
+            let known =
+                |name: &String| !insecure.is_unknown() && servers.get(name).is_some_and(|one| !one.has_unknown());
+            redfish.servers.retain(|name, _| known(name));
+        }
+    }
+
     /// Checks what is known and turns it into settings' terms.
     pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Input> {
         let path = AttributePath::new;
@@ -430,18 +439,4 @@ pub(super) fn flag(value: ValueBool) -> Option<bool> {
         Value::Value(flag) => Some(flag),
         _ => None,
     }
-}
-
-/// The diagnostic of settings that cannot be used.
-pub(super) fn of_settings(error: &SettingsError) -> Diagnostic {
-    let mut path = AttributePath::root();
-    for (n, step) in error.attribute().into_iter().enumerate() {
-        // redfish.servers["name"].field
-        if n == 2 {
-            path.add_key(step);
-        } else {
-            path.add_attribute(step);
-        }
-    }
-    diagnostic(error.summary(), format!("{error}."), path)
 }

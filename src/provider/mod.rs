@@ -15,6 +15,7 @@ mod data_source_maintenance_queue;
 mod data_source_maintenance_window;
 mod data_source_server;
 mod data_source_server_claim;
+mod data_source_servers;
 mod diagnostics;
 mod effect;
 mod ended;
@@ -44,6 +45,7 @@ mod standing;
 mod toleration;
 mod values;
 mod window;
+mod wrong_settings;
 
 use std::sync::Arc;
 
@@ -105,8 +107,13 @@ impl Provider for MetalProvider {
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
-        if let Value::Value(model) = config {
-            model.check(diags);
+        if let Value::Value(model) = config
+            && let Some(mut input) = model.check(diags)
+        {
+            model.leave_out_unknown(&mut input);
+            for problem in settings::check(&input) {
+                diags.add_error(wrong_settings::of_settings(&problem));
+            }
         }
         Some(())
     }
@@ -135,7 +142,7 @@ impl Provider for MetalProvider {
                 Some(())
             }
             Err(error) => {
-                diags.add_error(config::of_settings(&error));
+                diags.add_error(wrong_settings::of_settings(&error));
                 None
             }
         }
@@ -167,6 +174,7 @@ impl ServedProvider for MetalProvider {
         let cell = || self.cell.clone();
         vec![
             ("metal_server", data_source(Server { cell: cell() })),
+            ("metal_servers", data_source(data_source_servers::Servers { cell: cell() })),
             ("metal_server_claim", data_source(data_source_server_claim::ServerClaim { cell: cell() })),
             ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
             ("metal_maintenance_preview", data_source(MaintenancePreview { cell: cell() })),

@@ -210,7 +210,12 @@ pub(super) fn check_priority(diags: &mut Diagnostics, value: &ValueNumber, path:
 /// Values whose change asks for a new run.
 pub(super) fn check_triggers(diags: &mut Diagnostics, value: &Texts) {
     if let Err((part, problem)) = limits::check_triggers(&texts(value)) {
-        bad(diags, AttributePath::new("triggers"), "Beyond its limit", format!("{part} {problem}."));
+        let at = AttributePath::new("triggers");
+        let at = match part {
+            limits::TriggerPart::Map => at,
+            limits::TriggerPart::Name(name) | limits::TriggerPart::Value(name) => at.key(name.to_owned()),
+        };
+        bad(diags, at, "Beyond its limit", format!("{part} {problem}."));
     }
 }
 

@@ -12,7 +12,7 @@ use tf_provider::{
 
 use crate::{
     engine::Engine,
-    maintenance::window::{OnClose, Period, WindowSpec, freeze_periods},
+    maintenance::window::{OnClose, Period, WindowError, WindowSpec, freeze_periods},
 };
 
 use super::{
@@ -193,7 +193,14 @@ impl WindowModel {
                 "exclude_calendar" => "exclude_calendar_file",
                 field => field,
             };
-            bad(diags, path(field), "Not a usable window", format!("{problem}."));
+            let at = match &problem {
+                WindowError::Exclude { text, .. } => {
+                    let index = spec.exclude.iter().position(|day| day == text).and_then(|n| i64::try_from(n).ok());
+                    index.map_or_else(|| path(field), |index| path(field).index(index))
+                }
+                _ => path(field),
+            };
+            bad(diags, at, "Not a usable window", format!("{problem}."));
         }
         (diags.errors.len() == errors).then_some(spec)
     }

@@ -16,7 +16,7 @@ use crate::{
     store::is_loopback,
 };
 
-use super::{Environment, SettingsError};
+use super::{Environment, SettingsError, written};
 
 /// Everything that can be configured, as it was written.
 #[derive(Clone, Debug, Default)]
@@ -98,19 +98,6 @@ pub(super) fn metal_operator_settings(
     clock: &Arc<dyn Clock>,
 ) -> Result<MetalOperatorSettings, SettingsError> {
     let at = |name: &str| vec!["metal_operator".to_owned(), name.to_owned()];
-    let wrong = |name: &str, problem: &str| SettingsError::Value { attribute: at(name), problem: problem.to_owned() };
-    if input.host.is_some() && (input.kubeconfig.is_some() || input.context.is_some()) {
-        return Err(wrong("host", "host is instead of a kubeconfig: leave out kubeconfig and context, or host"));
-    }
-    if input.host.is_none() {
-        for (name, given) in
-            [("token_file", input.token_file.is_some()), ("ca_certificate_file", input.ca_certificate_file.is_some())]
-        {
-            if given {
-                return Err(wrong(name, "it belongs to host; a kubeconfig names its own"));
-            }
-        }
-    }
     let trust =
         trust(input.bmc_insecure, None, input.bmc_ca_certificate_file.as_deref(), &at("bmc_ca_certificate_file"))?;
     let path = |text: Option<String>| text.map(PathBuf::from);
@@ -227,6 +214,7 @@ pub(super) fn redfish_settings(input: RedfishInput, env: &Environment) -> Result
             });
         }
     }
+    let authority = input.ca_certificate_file.or_else(|| variable("METAL_REDFISH_CA_CERTIFICATE_FILE"));
     let common = Common {
         username: input.username.or_else(|| variable("METAL_REDFISH_USERNAME")),
         password: match input.password {
@@ -240,33 +228,42 @@ pub(super) fn redfish_settings(input: RedfishInput, env: &Environment) -> Result
                 },
             },
         },
-        trust: trust(
-            input.insecure,
-            None,
-            input.ca_certificate_file.or_else(|| variable("METAL_REDFISH_CA_CERTIFICATE_FILE")).as_deref(),
-            &at("ca_certificate_file"),
-        )?,
+        trust: trust(input.insecure, None, authority.as_deref(), &at("ca_certificate_file"))?,
     };
     let authentication = match input.authentication.as_deref() {
         None | Some("session") => Authentication::Session,
-        Some("basic") => Authentication::Basic,
-        Some(other) => {
-            return Err(SettingsError::Value {
-                attribute: at("authentication"),
-                problem: format!("{other:?} is not one of \"session\", \"basic\""),
-            });
-        }
+        // `basic`: another word was refused as it was written.
+        Some(_) => Authentication::Basic,
     };
-    let mut checked = BTreeMap::new();
+    let (mut checked, mut inventory) = (BTreeMap::new(), BTreeMap::new());
     for (name, server) in servers {
+        inventory.insert(name.clone(), entry(&server, authority.as_deref()));
         let server = server_settings(&name, server, &common, env)?;
         checked.insert(name, server);
     }
-    let mut settings = RedfishSettings { servers: checked, authentication, ..RedfishSettings::default() };
+    let mut settings = RedfishSettings { servers: checked, inventory, authentication, ..RedfishSettings::default() };
     settings.request_timeout = input.request_timeout.unwrap_or(settings.request_timeout);
     // A limit that was set is meant for all requests, unless reads have their own.
     settings.read_timeout = input.read_timeout.or(input.request_timeout).unwrap_or(settings.read_timeout);
     Ok(settings)
+}
+
+/// A server as an inventory file holds it. `authority`: the common one, for a server without a way of its own to trust.
+fn entry(server: &ServerInput, authority: Option<&str>) -> InventoryServer {
+    let own = server.certificate_sha256.is_some() || server.ca_certificate_file.is_some() || server.insecure.is_some();
+    let common = authority.filter(|_| !own).map(str::to_owned);
+    InventoryServer {
+        endpoint: server.endpoint.clone(),
+        system_id: server.system_id.clone(),
+        lock_key: server.lock_key.clone(),
+        labels: server.labels.clone(),
+        username: server.username.clone(),
+        password_file: server.password_file.clone(),
+        password_env: server.password_env.clone(),
+        ca_certificate_file: server.ca_certificate_file.clone().or(common),
+        certificate_sha256: server.certificate_sha256.clone(),
+        insecure: server.insecure,
+    }
 }
 
 /// What is said once for all servers.
@@ -284,21 +281,7 @@ fn server_settings(
 ) -> Result<ServerSettings, SettingsError> {
     let at = |field: &str| vec!["redfish".to_owned(), "servers".to_owned(), name.to_owned(), field.to_owned()];
     let wrong = |field: &str, problem: String| SettingsError::Value { attribute: at(field), problem };
-    if name.trim().is_empty() {
-        return Err(wrong("endpoint", "a server has an empty name".to_owned()));
-    }
-    let text = server.endpoint.ok_or_else(|| wrong("endpoint", format!("server {name:?} has no endpoint")))?;
-    let endpoint = url::Url::parse(&text)
-        .map_err(|error| wrong("endpoint", format!("the endpoint of server {name:?} is no URL: {error}")))?;
-    if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
-        return Err(wrong("endpoint", format!("the endpoint of server {name:?} must be an http or https address")));
-    }
-    if !endpoint.username().is_empty() || endpoint.password().is_some() {
-        return Err(wrong(
-            "endpoint",
-            format!("the endpoint of server {name:?} holds credentials; give username and password instead"),
-        ));
-    }
+    let endpoint = written::endpoint(name, server.endpoint.as_deref())?;
     let username = server.username.or_else(|| common.username.clone());
     let password = match (server.password, server.password_file, server.password_env) {
         (Some(password), _, _) => Some(password),
@@ -340,7 +323,7 @@ fn server_settings(
 }
 
 /// Why an address without TLS is not used as its configuration asks, if it is not. On this machine nobody listens.
-fn refuses_plain(endpoint: &url::Url, trust: &Trust) -> Option<&'static str> {
+pub(super) fn refuses_plain(endpoint: &url::Url, trust: &Trust) -> Option<&'static str> {
     if endpoint.scheme() != "http" {
         return None;
     }
@@ -360,12 +343,13 @@ pub(super) fn is_here(endpoint: &url::Url) -> bool {
     endpoint.host_str().is_some_and(is_loopback)
 }
 
-fn trust(
+/// Refuses more than one way to trust a certificate.
+pub(super) fn several_trusts(
     insecure: Option<bool>,
     fingerprint: Option<&str>,
     authority: Option<&str>,
     at: &[String],
-) -> Result<Trust, SettingsError> {
+) -> Result<(), SettingsError> {
     let several =
         [insecure == Some(true), fingerprint.is_some(), authority.is_some()].iter().filter(|given| **given).count();
     if several > 1 {
@@ -374,11 +358,20 @@ fn trust(
             problem: "insecure, certificate_sha256 and ca_certificate_file exclude each other".to_owned(),
         });
     }
+    Ok(())
+}
+
+fn trust(
+    insecure: Option<bool>,
+    fingerprint: Option<&str>,
+    authority: Option<&str>,
+    at: &[String],
+) -> Result<Trust, SettingsError> {
+    several_trusts(insecure, fingerprint, authority, at)?;
     if let Some(text) = fingerprint {
-        return parse_fingerprint(text).map(Trust::Fingerprint).ok_or_else(|| SettingsError::Value {
-            attribute: at.to_vec(),
-            problem: "certificate_sha256 has 64 hexadecimal digits, with or without colons".to_owned(),
-        });
+        return parse_fingerprint(text)
+            .map(Trust::Fingerprint)
+            .ok_or_else(|| SettingsError::Value { attribute: at.to_vec(), problem: written::FINGERPRINT.to_owned() });
     }
     if let Some(path) = authority {
         return Ok(Trust::Authority(read_file(path, at.to_vec())?));

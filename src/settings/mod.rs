@@ -7,6 +7,7 @@ mod error;
 mod identity;
 mod input;
 mod store;
+mod written;
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,16 +29,13 @@ pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
 pub use input::{Input, MetalOperatorInput, NodeLeasesInput, RedfishInput, ServerInput};
 pub use store::{missing_store, open_store};
+pub use written::check;
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";
 
 /// For how many days what is over is kept when nothing else was said.
 const HISTORY_DAYS: u32 = 365;
-
-/// The longest request to a BMC: half of a lease, which is what is left of it when a call begins in time
-/// (`engine/lease.rs`), so that the call ends before anybody can believe that its process is gone.
-const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 
 /// Something that a user should know although it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +57,9 @@ pub struct Built {
 
 /// Makes an engine. Opens the store; asks no BMC.
 pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
+    if let Some(problem) = written::check(&input).into_iter().next() {
+        return Err(problem);
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut warnings = Vec::new();
     let backend = backend(input.redfish, input.metal_operator, env, &clock, &mut warnings)?;
@@ -68,10 +69,8 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
-    let missing = match input.makes_no_store {
-        true => store::missing_store(input.coordination_url.as_deref(), env)?,
-        false => None,
-    };
+    let missing =
+        if input.makes_no_store { store::missing_store(input.coordination_url.as_deref(), env)? } else { None };
     let (store, embedded) = match missing {
         Some(_) => (Arc::new(MemoryStore::new(Arc::clone(&clock))) as Arc<dyn Store>, true),
         None => store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?,
@@ -148,9 +147,6 @@ fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsE
     Ok(Nodes { leases, take: input.take })
 }
 
-/// The longest a BMC may take for a read: slow ones need half a minute for a system.
-const LONGEST_READ: Duration = Duration::from_mins(2);
-
 /// How servers are reached.
 /// The BMCs of which passwords go in clear, because a configuration asks for it.
 fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
@@ -173,26 +169,11 @@ fn backend(
     clock: &Arc<dyn Clock>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Arc<dyn Backend>, SettingsError> {
-    let in_time = |name: &str, limit: Option<Duration>| match limit.filter(|limit| *limit > LONGEST_REQUEST) {
-        None => Ok(()),
-        Some(_) => Err(SettingsError::Value {
-            attribute: vec![name.to_owned(), "request_timeout".to_owned()],
-            problem: "a request may take at most 15s: longer ones could outlive the right to make them".to_owned(),
-        }),
-    };
     if let Some(input) = metal_operator {
-        in_time("metal_operator", input.request_timeout)?;
         let settings = input::metal_operator_settings(input, env, clock)?;
         return Ok(Arc::new(MetalOperatorBackend::new(settings, clock)));
     }
     let settings = input::redfish_settings(redfish.unwrap_or_default(), env)?;
-    in_time("redfish", Some(settings.request_timeout))?;
-    if settings.read_timeout > LONGEST_READ {
-        return Err(SettingsError::Value {
-            attribute: vec!["redfish".to_owned(), "read_timeout".to_owned()],
-            problem: "a read may take at most 120s".to_owned(),
-        });
-    }
     warnings.extend(in_clear(&settings));
     let backend = RedfishBackend::new(settings, clock)
         .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;

@@ -75,6 +75,11 @@ pub async fn open_store(
     open(url, env, clock, false).await
 }
 
+/// Whether a URL can name a store. Opens nothing.
+pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
+    place(Some(url))?.address().map_err(|error| SettingsError::Store { problem: error.to_string() }).map(drop)
+}
+
 /// The address of the embedded store, where nothing has made it yet: reading it would make it.
 pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     match place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? {

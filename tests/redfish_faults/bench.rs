@@ -127,6 +127,7 @@ impl Bench {
         };
         let settings = RedfishSettings {
             servers: [("node".to_owned(), server)].into(),
+            inventory: BTreeMap::new(),
             request_timeout: REQUEST,
             read_timeout: REQUEST,
             authentication: Authentication::Session,

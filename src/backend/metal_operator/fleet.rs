@@ -1,7 +1,7 @@
 //! The objects of one cluster: one list and one watch for each kind, and the few writes that we make.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -213,6 +213,15 @@ impl Fleet {
             all.list(&ListParams::default()).await
         });
         Ok(listed.await.map_err(error)?.items)
+    }
+
+    /// The labels of all servers, by name.
+    pub(super) async fn all_servers(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>, BackendError> {
+        let servers = self.list(&resource(METAL, "Server")).await?;
+        Ok(servers
+            .into_iter()
+            .filter_map(|one| Some((one.metadata.name?, one.metadata.labels.unwrap_or_default())))
+            .collect())
     }
 
     /// A server. Fresh: not older than this call.

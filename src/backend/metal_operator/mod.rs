@@ -38,7 +38,7 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Machine, NativeOwnership, redfish::Trust};
+use super::{Backend, BackendError, Listed, Machine, NativeOwnership, redfish::Trust};
 
 use fleet::Fleet;
 use machine::OperatorMachine;
@@ -80,6 +80,14 @@ impl Backend for MetalOperatorBackend {
     /// None is configured: the cluster has them.
     fn servers(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
+        let servers = self.fleet.all_servers().await?;
+        Ok(servers
+            .into_iter()
+            .map(|(name, labels)| (name, Listed { labels, backend: "metal_operator", ..Listed::default() }))
+            .collect())
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {

@@ -1,5 +1,6 @@
 //! One BMC: requests, sessions, limits. Shared by every system behind it.
 
+mod facts;
 mod login;
 mod trouble;
 
@@ -170,21 +171,6 @@ impl Bmc {
     /// Host and port.
     pub(super) fn authority(&self) -> String {
         self.endpoint.authority().to_owned()
-    }
-
-    /// The slowest read that was answered in this process.
-    pub(super) fn slowest_read(&self) -> Duration {
-        *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The account.
-    pub(super) fn username(&self) -> &str {
-        &self.username
-    }
-
-    /// The setting that decides which certificate is trusted.
-    pub(super) fn judged_by(&self) -> &'static str {
-        self.trusting.judged_by
     }
 
     /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke or the BMC asked to

@@ -66,9 +66,8 @@ impl ServerCertVerifier for AnyCertificate {
 
 /// Reads the certificate of an address, as DER. The error tells why there is none.
 async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
-    let (host, port) = match (endpoint.host(), endpoint.port_or_known_default()) {
-        (Some(host), Some(port)) => (host, port),
-        _ => return Err("the endpoint has no host".to_owned()),
+    let (Some(host), Some(port)) = (endpoint.host(), endpoint.port_or_known_default()) else {
+        return Err("the endpoint has no host".to_owned());
     };
     let name = match &host {
         Host::Domain(name) => (*name).to_owned(),

@@ -2,37 +2,54 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One server as a file says it. Passwords are named, never held: a file that is committed must not hold one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InventoryServer {
     /// The BMC's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Which system behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
     /// The key to lock under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_key: Option<String>,
     /// Labels.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// A file that holds its password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<String>,
     /// An environment variable that holds its password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_env: Option<String>,
     /// The authority that signed the certificate, as a PEM file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_file: Option<String>,
     /// The certificate's fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_sha256: Option<String>,
     /// Trust any certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
 }
 
-/// Reads an inventory. The error names the place in the text, never its content.
+/// Reads an inventory, or the output of `show -json` for a plan or state with a `metal_servers`. The error names the place in
+/// the text, never its content.
 pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, String> {
+    if let Some(shown) = serde_json::from_str(text).ok().filter(|shown: &Value| shown["format_version"].is_string()) {
+        return of_show(&shown);
+    }
+    if text.starts_with("PK\u{3}\u{4}") {
+        return Err("a saved plan: give the output of show -json for it".to_owned());
+    }
     // YAML 1.2 contains JSON.
     let parsed: Result<BTreeMap<String, InventoryServer>, _> = serde_saphyr::from_str(text);
     parsed.map_err(|error| {
@@ -47,6 +64,31 @@ pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, 
     })
 }
 
+/// The inventories of every `metal_servers` in the output of `show -json`.
+fn of_show(shown: &Value) -> Result<BTreeMap<String, InventoryServer>, String> {
+    let mut texts = Vec::new();
+    for values in [&shown["prior_state"]["values"], &shown["planned_values"], &shown["values"]] {
+        collect(&values["root_module"], &mut texts);
+    }
+    if texts.is_empty() {
+        return Err("it is the output of show -json and holds no data source metal_servers".to_owned());
+    }
+    let mut servers = BTreeMap::new();
+    for text in texts {
+        servers.extend(parse_inventory(text)?);
+    }
+    Ok(servers)
+}
+
+fn collect<'a>(module: &'a Value, texts: &mut Vec<&'a str>) {
+    let resources = module["resources"].as_array().into_iter().flatten();
+    let ours = resources.filter(|resource| resource["mode"] == "data" && resource["type"] == "metal_servers");
+    texts.extend(ours.filter_map(|resource| resource["values"]["inventory"].as_str()));
+    for child in module["child_modules"].as_array().into_iter().flatten() {
+        collect(child, texts);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +101,19 @@ mod tests {
         assert_eq!(servers["rack1-node9"].system_id.as_deref(), Some("b"));
         let json = r#"{"a": {"endpoint": "https://10.0.0.7", "insecure": true}}"#;
         assert_eq!(parse_inventory(json).unwrap()["a"].insecure, Some(true));
+    }
+
+    #[test]
+    fn the_inventory_of_a_plan_is_read_wherever_it_is() {
+        let inner = r#"{"a": {"endpoint": "https://10.0.0.7", "labels": {"rack": "1"}}}"#;
+        let resource = serde_json::json!({ "mode": "data", "type": "metal_servers", "values": { "inventory": inner } });
+        let module = serde_json::json!({ "child_modules": [{ "resources": [resource] }] });
+        let plan =
+            serde_json::json!({ "format_version": "1.2", "prior_state": { "values": { "root_module": module } } });
+        assert_eq!(parse_inventory(&plan.to_string()).unwrap()["a"].labels["rack"], "1");
+        let problem = parse_inventory(r#"{"format_version": "1.2"}"#).unwrap_err();
+        assert!(problem.contains("metal_servers"), "{problem}");
+        assert!(parse_inventory("PK\u{3}\u{4}...").unwrap_err().contains("show -json"));
     }
 
     #[test]

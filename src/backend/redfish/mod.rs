@@ -54,7 +54,7 @@ pub struct RedfishBackend {
 
 impl RedfishBackend {
     /// A backend; asks nobody. The error names the server whose settings cannot be used.
-    pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+    pub fn new(mut settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
         // By address, account and trust; the few that differ only by password are told apart in the list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
@@ -64,6 +64,8 @@ impl RedfishBackend {
                 endpoint: Some(server.endpoint.as_str().trim_end_matches('/').to_owned()),
                 system_id: server.system_id.clone(),
                 labels: server.labels,
+                backend: "redfish",
+                entry: settings.inventory.remove(&name).unwrap_or_default(),
             };
             listed.insert(name.clone(), entry);
             let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {

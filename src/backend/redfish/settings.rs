@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use secrecy::SecretString;
 use url::Url;
 
+use super::InventoryServer;
+
 /// How requests prove who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authentication {
@@ -53,6 +55,8 @@ pub struct ServerSettings {
 pub struct RedfishSettings {
     /// Servers by name.
     pub servers: BTreeMap<String, ServerSettings>,
+    /// What an inventory file holds of them, where that is known.
+    pub inventory: BTreeMap<String, InventoryServer>,
     /// Time limit of one request that may change something, its body included: within the lease that allows it.
     pub request_timeout: Duration,
     /// Time limit of one read, its body included.
@@ -83,6 +87,7 @@ impl Default for RedfishSettings {
     fn default() -> Self {
         Self {
             servers: BTreeMap::new(),
+            inventory: BTreeMap::new(),
             request_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(30),
             authentication: Authentication::default(),

@@ -16,8 +16,8 @@ use crate::{
 impl MaintenanceModel {
     pub(super) fn check_allow_under(&self, diags: &mut Diagnostics) -> Vec<String> {
         let Value::Value(owners) = &self.allow_under else { return Vec::new() };
-        for owner in owners {
-            not_empty(diags, owner, AttributePath::new("allow_under"));
+        for (n, owner) in owners.iter().enumerate() {
+            not_empty(diags, owner, AttributePath::new("allow_under").index(i64::try_from(n).unwrap_or(i64::MAX)));
         }
         // The order says nothing, so a change of it changes nothing.
         let named: BTreeSet<&str> = owners.iter().filter_map(given).collect();
@@ -30,7 +30,7 @@ impl MaintenanceModel {
             if self.complete_when.is_null() && self.wait_for() == WaitFor::Completed {
                 bad(
                     diags,
-                    at,
+                    AttributePath::new("wait_for"),
                     "Nothing would complete it",
                     "wait_for = \"Completed\" waits until complete_when comes true: say when.",
                 );
