@@ -6,8 +6,12 @@
 
 #[path = "docs/compare.rs"]
 mod compare;
+#[path = "docs/messages.rs"]
+mod messages;
 #[path = "docs/page.rs"]
 mod page;
+#[path = "docs/pages.rs"]
+mod pages;
 #[path = "docs/promises.rs"]
 mod promises;
 #[path = "docs/samples.rs"]
@@ -59,6 +63,25 @@ fn pages_and_schema_are_the_same() {
     let found = compare::compare(&types, root);
     assert!(types.len() > 1, "the provider offers nothing");
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_page_is_what_a_registry_needs() {
+    let found = pages::check(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_page_of_messages_is_that_of_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (page, now) = (root.join(messages::PAGE), messages::generate(root));
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&page, &now).expect("writable");
+    }
+    let written = fs::read_to_string(&page).unwrap_or_default();
+    let missing: Vec<&str> = now.lines().filter(|line| !written.contains(line)).collect();
+    let old: Vec<&str> = written.lines().filter(|line| !now.contains(line)).collect();
+    assert!(written == now, "run UPDATE_DOCS=1 cargo test --test docs\nmissing: {missing:#?}\nold: {old:#?}");
 }
 
 #[test]

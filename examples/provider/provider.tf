@@ -6,17 +6,11 @@ terraform {
   }
 }
 
-variable "bmc_password" {
-  type      = string
-  sensitive = true
-}
-
 provider "metal" {
   owner = "team-storage"
 
+  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that no saved plan holds it.
   redfish = {
-    username            = "maintenance"
-    password            = var.bmc_password
     ca_certificate_file = "${path.module}/bmc-ca.pem"
 
     servers = {

@@ -12,15 +12,6 @@ variable "inventory_file" {
   description = "Servers by name, as YAML."
 }
 
-variable "bmc_username" {
-  type = string
-}
-
-variable "bmc_password" {
-  type      = string
-  sensitive = true
-}
-
 variable "bmc_ca_certificate_file" {
   type    = string
   default = null
@@ -44,10 +35,9 @@ variable "name" {
 }
 
 provider "metal" {
+  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that no saved plan holds it.
   redfish = {
     inventory_file      = var.inventory_file
-    username            = var.bmc_username
-    password            = var.bmc_password
     ca_certificate_file = var.bmc_ca_certificate_file
   }
 }
