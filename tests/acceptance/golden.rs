@@ -1,7 +1,9 @@
 //! What people read, word for word: plans, the queue, a maintenance, and every kind of error. A change of words shows up
 //! here and is read aloud before it is accepted (`cargo insta review`).
 
-use bmc_simulator::{Availability, Fault, SimulatorConfig};
+use std::time::Duration;
+
+use bmc_simulator::{Availability, Behaviour, Fault, Identity, SimulatorConfig, SystemChange, SystemUuid};
 use serde_json::Value;
 
 use crate::support::{
@@ -26,6 +28,7 @@ macro_rules! golden {
                 (r"\b[0-9a-f]{32}\b", "<digest>"),
                 (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
                 (r"(127\.0\.0\.1|localhost):\d+", "<address>"),
+                (r"\bsim[0-9a-f]{10}\b", "<serial>"),
                 (r"/tmp/[^\s:,)]+", "<path>"),
                 (r"\b\d+(\.\d+)?m?s\b", "<while>"),
                 (r"os error \d+", "os error <n>"),
@@ -59,6 +62,10 @@ pub fn diagnostics(output: &str) -> String {
 
 async fn plan(workspace: &Workspace) -> String {
     diagnostics(&workspace.run(&["plan", "-input=false", "-json"]).await.stdout)
+}
+
+async fn destroy(workspace: &Workspace) -> String {
+    diagnostics(&workspace.run(&["destroy", "-auto-approve", "-input=false", "-json"]).await.stdout)
 }
 
 async fn apply(workspace: &Workspace) -> String {
@@ -223,7 +230,6 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "node needed"]).await.succeeded();
     text.push_str(&format!("# Released by somebody else\n{}\n", plan(&workspace).await));
     golden!("errors", text);
-    let _ = SOON;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,6 +285,55 @@ async fn changes_that_fail_releases_that_stand_and_other_states() {
         "\n$ queue\n{queue}\n$ show tests/m\n{show}\n$ release --allow tests/m\n{allow}\n$ release --allow tests/m\n{twice}"
     ));
     golden!("holds", text);
+}
+
+/// One server and one lock, and a call whose effect is still to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_change_their_identity_and_calls_that_are_late() {
+    const NEW_BOARD: &str = "5d5d5544-0037-4010-8052-b4c04f4d3332";
+    let mut config = SimulatorConfig::with_systems(3);
+    config.systems[1].uuid = Some(SystemUuid::Nil);
+    let fleet = Fleet::with(config).await;
+    let holder = Workspace::new(Host::OpenTofu);
+    fleet.configure(&holder, &maintenance("node2", "m", ""));
+    let mut text = format!("# A server without UUID\n{}", apply(&holder).await);
+
+    fleet.configure_with(&holder, "owner = \"team\"", &maintenance("node1", "m", ""));
+    holder.apply().await.succeeded();
+    let identity = Identity { uuid: SystemUuid::Real(NEW_BOARD.parse().unwrap()), ..fleet.system("node1").identity };
+    let change = SystemChange { identity: Some(identity), ..SystemChange::default() };
+    fleet.simulator.change_system("node1", change).unwrap();
+    let other = holder.beside();
+    fleet.configure_with(&other, "owner = \"team-b\"", &maintenance("node1", "w", ""));
+    text.push_str(&format!("\n# After its mainboard was replaced: the plan\n{}", plan(&other).await));
+    let refused = apply(&other).await;
+    text.push_str(&format!("\n# After its mainboard was replaced: the apply\n{refused}"));
+    let (_, serial) = refused.split_once("serial:").unwrap();
+    let serial = format!("serial:{}", serial.split_once(" belongs to").unwrap().0);
+    let rebind = ["server", "rebind", "team/node1", &serial, "--key", NEW_BOARD];
+    let without = other.metal(&rebind).await.failed().stderr;
+    text.push_str(&format!("\n$ server rebind, without a reason\n{without}"));
+    let rebind: Vec<&str> = rebind.into_iter().chain(["--reason", "new mainboard"]).collect();
+    let held = other.metal(&rebind).await.failed().stderr;
+    text.push_str(&format!("\n$ server rebind, while the server is held\n{held}"));
+    holder.destroy().await.succeeded();
+    let moved = other.metal(&rebind).await.succeeded().stdout;
+    text.push_str(&format!("\n$ server rebind\n{moved}"));
+
+    let sluggish = Behaviour { graceful_shutdown: Duration::from_secs(3), ..Fleet::quick() };
+    fleet.simulator.set_behaviour("node3", sluggish).unwrap();
+    let mut holder = holder.beside();
+    fleet.command_line(&mut holder);
+    fleet.configure(&holder, &maintenance("node3", "late", "server_power = \"Off\""));
+    let run = holder.start_apply();
+    run.until_it_logs("GracefulShutdown", SOON).await;
+    run.terminate();
+    run.wait(SOON).await;
+    // The server goes off after that, and is only given back then.
+    text.push_str(&format!("\n# Given back while a shutdown is under way\n{}", destroy(&holder).await));
+    let show = holder.metal(&["show", "tests/late"]).await.succeeded().stdout;
+    text.push_str(&format!("$ show tests/late\n{show}\n# What the BMC was told\n{:?}\n", fleet.resets("node3")));
+    golden!("identities", text);
 }
 
 /// A diagnostic without the step at which a time limit ended.

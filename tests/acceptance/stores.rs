@@ -172,7 +172,7 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_moved_while_nobody_holds_a_server() {
     let (fleet, mut workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
-    let over = maintenance("node1", "over", "");
+    let over = maintenance("node1", "over", "on_end = \"keep\"");
     let held = maintenance("node2", "m", "").replace("\"held\"", "\"other\"");
     fleet.configure(&workspace, &format!("{over}{held}"));
     workspace.apply().await.succeeded();
