@@ -114,6 +114,12 @@ fn a_boot_configuration_beside_a_hold() {
 }
 
 #[test]
+fn a_boot_configuration_that_is_changed_takes_a_turn_for_it() {
+    explore(leases(&[Role::BootThenChange, Role::Hold]).calm(), &[QUEUED, DONE]);
+    explore(calls(&[Role::BootThenChange]), &[OUTLIVES, UNDONE, DONE]);
+}
+
+#[test]
 fn a_boot_configuration_under_a_hold() {
     explore(leases(&[Role::Hold, Role::Under(0)]).calm(), &[UNDER, DONE]);
 }

@@ -167,17 +167,17 @@ pub(super) async fn approve(
         return Err(CommandError::Other(format!("--expires {until} is over before the approval would count")));
     }
     let record = engine.active(id).await?;
-    if record.admitted_at.is_some() {
+    let Some(asked) = record.awaiting_turn() else {
         let state = record.phase.name();
         return Err(CommandError::Other(format!("{id} has started ({state}); an approval counts at the start only")));
-    }
-    let wish = ApprovalWish { maintenance: Some(id.clone()), digest: Some(record.digest), not_before, expires };
+    };
+    let wish = ApprovalWish { maintenance: Some(id.clone()), digest: Some(asked.digest.clone()), not_before, expires };
     let uid = Uid(Uuid::now_v7().to_string());
     let approval = engine.approve(&record.lock_key, &uid, &wish).await.map_err(|error| explained(error, engine))?;
     Ok(if as_json {
         pretty(&shape::pick(&approval, shape::APPROVAL))
     } else {
-        format!("{id} is approved on {}: {}\n", record.spec.server, record.spec.summary())
+        format!("{id} is approved on {}: {}\n", asked.spec.server, asked.spec.summary())
     })
 }
 

@@ -145,11 +145,16 @@ impl Engine {
             },
             Err(error) => Err(error),
         };
-        let taken_away = match self.standing(&held.record).await {
-            Ok(Some(standing)) => native::taken_away(&standing),
-            _ => None,
-        };
+        let taken_away = self.taken_away(&held.record).await;
         let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
         Seen { held, machine, taken_away, node_lost }
+    }
+
+    /// Why the external system does not keep the server for a record any more, where that was seen.
+    pub async fn taken_away(&self, record: &Maintenance) -> Option<String> {
+        match self.standing(record).await {
+            Ok(Some(standing)) => native::taken_away(&standing),
+            _ => None,
+        }
     }
 }

@@ -72,7 +72,7 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
         ticket: spec.ticket.clone(),
         asked: false,
         entered: false,
-        enters: spec.kind == Kind::Maintenance,
+        enters: spec.kind != Kind::Operation && spec.parent.is_none(),
         namespace: None,
         memory: std::collections::BTreeMap::new(),
     }

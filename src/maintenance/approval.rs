@@ -14,7 +14,7 @@ use super::{
     lock::ServerLock,
     queue::shown_time,
     spec::Policy,
-    state::{Maintenance, Phase},
+    state::Maintenance,
     window::WindowSpec,
 };
 
@@ -297,9 +297,11 @@ pub struct Asked {
 /// What is asked for a server and has not started, in the order in which it was asked.
 #[must_use]
 pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
-    let mut waiting: Vec<&Maintenance> = lock.active.iter().filter(|record| asks_owner(record)).collect();
+    let mut waiting: Vec<_> = lock.active.iter().filter_map(Maintenance::awaiting_turn).collect();
+    waiting.retain(|record| record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval);
     waiting.sort_by_key(|record| record.ticket_number);
-    let asked = waiting.into_iter().map(|record| {
+    let asked = waiting.iter().map(|record| {
+        let record = record.as_ref();
         let consent = consent(lock, record, now);
         Asked {
             id: record.id.clone(),
@@ -317,9 +319,4 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
         }
     });
     asked.collect()
-}
-
-fn asks_owner(record: &Maintenance) -> bool {
-    let own = record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval;
-    matches!(record.phase, Phase::Pending) && own
 }

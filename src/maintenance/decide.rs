@@ -313,12 +313,19 @@ fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop {
         return Decision::Change(Change::RefuseUpdate("it was interrupted before it began".to_owned()));
     }
+    let awaits_turn = record.awaiting_turn().is_some();
     if at.intent.timed_out {
-        return Decision::Change(Change::RefuseUpdate("timeouts.update ended before it began".to_owned()));
+        let waited = match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
+            Turn::Wait { reason, .. } if awaits_turn => format!(": it was {reason}"),
+            _ => String::new(),
+        };
+        return Decision::Change(Change::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
     }
     match update::check(record, at.facts) {
         Verdict::Look(need) => Decision::Look(need),
         Verdict::Fail(cause) => Decision::Change(Change::RefuseUpdate(cause)),
+        // Admission begins it.
+        _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(Change::BeginUpdate)),
         _ => Decision::Change(Change::BeginUpdate),
     }
 }

@@ -72,7 +72,8 @@ impl fmt::Display for Hindrance {
 #[must_use]
 pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<Hindrance> {
     let mut found = Vec::new();
-    let wants_lock = matches!(record.phase, Phase::Pending | Phase::Preparing(_) | Phase::Releasing { .. });
+    let waiter = record.awaiting_turn();
+    let wants_lock = waiter.is_some() || matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. });
     if wants_lock
         && record.spec.parent.is_none()
         && !lock.has_slot(record)
@@ -81,9 +82,7 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
         found.push(Hindrance::Block(Box::new(block.clone())));
     }
     // What has started goes on, and what acts under a hold was allowed with it.
-    if !matches!(record.phase, Phase::Pending) || record.spec.parent.is_some() {
-        return found;
-    }
+    let Some(record) = waiter.as_deref().filter(|record| record.spec.parent.is_none()) else { return found };
     if let Some(closed) = record.spec.window.as_ref().and_then(|window| closed(window, now)) {
         found.push(closed);
     }
@@ -116,6 +115,8 @@ pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<Hindrance> {
 
 /// When the answer of [`hindrances`] may change although nobody says anything.
 pub(super) fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
+    let waiter = record.awaiting_turn();
+    let record = waiter.as_deref().unwrap_or(record);
     let window = record.spec.window.as_ref().and_then(|window| window.changes_at(now));
     let block = lock.block(now).map(|block| block.until);
     [approval::changes_at(lock, record, now), window, block].into_iter().flatten().min()

@@ -7,7 +7,6 @@ use super::{
     ids::{LockKey, Uid},
     lock::ServerLock,
     rebind::trail_end,
-    spec::Kind,
     state::{Maintenance, Phase},
 };
 
@@ -129,7 +128,7 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
         wrong.push(format!("somebody works on {} with generation {theirs}, but {current} is in force", record.id));
     }
     let acts = matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. })
-        || (record.spec.kind == Kind::Maintenance && matches!(record.phase, Phase::InMaintenance { .. }));
+        || (record.keeps_server() && matches!(record.phase, Phase::InMaintenance { .. }));
     if acts && !lock.has_slot(record) {
         wrong.push(format!("{} is {}, but does not hold {key}", record.id, record.phase.name()));
     }

@@ -13,7 +13,6 @@ use super::{
     ids::{Generation, MaintenanceId, Runner, Uid},
     limits,
     lock::{Leases, ServerLock, place_kept_until},
-    spec::Kind,
     state::{Maintenance, Phase},
 };
 
@@ -181,7 +180,7 @@ pub enum Turn {
 fn wants_slot(lock: &ServerLock, record: &Maintenance) -> bool {
     record.spec.parent.is_none()
         && !lock.has_slot(record)
-        && matches!(record.phase, Phase::Pending | Phase::Preparing(_) | Phase::Releasing { .. })
+        && (matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. }) || record.awaiting_turn().is_some())
 }
 
 /// Priority with age counted in. The range of priorities bounds for how long later requests go first.
@@ -392,9 +391,9 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
     }
 }
 
-/// An operation under a hold has a policy of its own: the hold was approved, not what is done under it.
+/// What acts under a hold has a policy of its own: the hold was approved, not what is done under it.
 fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Hindrance> {
-    if record.spec.kind != Kind::Operation || !matches!(record.phase, Phase::Pending) {
+    if !matches!(record.phase, Phase::Pending) {
         return None;
     }
     match consent(lock, record, now) {

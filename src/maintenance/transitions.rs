@@ -1,5 +1,7 @@
 //! The transitions of the lock protocol. A transition that is refused changes nothing.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use super::{
@@ -205,18 +207,23 @@ impl ServerLock {
             slot.acting = Some(uid.clone());
         }
         let record = self.ours(uid, fence)?;
-        let first = matches!(record.phase, Phase::Pending).then(|| record.clone());
+        let waited = record.awaiting_turn().map(Cow::into_owned);
+        let first = matches!(record.phase, Phase::Pending);
         record.phase = next;
         record.admitted_at.get_or_insert(now);
         if let Some(native) = record.native.as_mut().filter(|native| native.system.order == Order::Theirs) {
             native.entered |= native.system.enters && native.granted;
         }
-        if first.is_some() {
+        if first {
             record.closes_at = record.spec.window.as_ref().and_then(|window| window.gives_back_at(now));
         }
-        if let Some(waited) = first {
+        if let Some(waited) = waited {
             let detail = self.allowed(&waited, now);
             self.audit_uid(now, uid, "admitted", detail);
+            if !first {
+                // In the same transaction: it would otherwise have the server, and nothing to do with it.
+                self.begin_update(uid, fence, now)?;
+            }
         }
         Ok(())
     }
@@ -275,7 +282,7 @@ impl ServerLock {
         let undone = record.undoing().is_some();
         record.phase = Phase::InMaintenance { since: record.end_update(now) };
         record.started_at.get_or_insert(now);
-        let frees = record.spec.kind != Kind::Maintenance && record.spec.parent.is_none();
+        let frees = !record.keeps_server() && record.spec.parent.is_none();
         self.stop_acting(uid);
         if frees {
             self.slot = None;

@@ -5,6 +5,8 @@
 //! So a process that continues after a crash knows both: where the change leads, and where it leads
 //! back to.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ use super::{
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     restore,
-    spec::{BootMethod, Spec},
+    spec::{BootMethod, Kind, Spec},
     state::{Maintenance, Phase, PriorState, Progress},
     step::{Action, Step},
 };
@@ -41,6 +43,9 @@ pub struct Update {
     pub booted_before: bool,
     /// Where it has got to.
     pub stage: Stage,
+    /// When the change was asked for, on the store's clock; `None`: a version that did not keep it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
 }
 
 /// Where an update has got to.
@@ -87,6 +92,42 @@ impl Maintenance {
         }
     }
 
+    /// Whether it has the server for as long as it is in force.
+    ///
+    /// A boot configuration in its own turn has it only while it changes something, unless an external system boots servers in
+    /// a maintenance only: there the request stays, and with it our turn.
+    #[must_use]
+    pub fn keeps_server(&self) -> bool {
+        match self.spec.kind {
+            Kind::Maintenance => true,
+            Kind::Operation => false,
+            Kind::BootConfiguration => {
+                self.spec.parent.is_none() && self.native.as_ref().is_some_and(|native| native.system.enters)
+            }
+        }
+    }
+
+    /// What waits for a turn as if it were asked for the first time; `None`: nothing does.
+    ///
+    /// A request that has not started, or the change of what is in force without having the server: owner, window and queue
+    /// are asked again, about what the change would bring.
+    #[must_use]
+    pub fn awaiting_turn(&self) -> Option<Cow<'_, Self>> {
+        if matches!(self.phase, Phase::Pending) {
+            return Some(Cow::Borrowed(self));
+        }
+        let update = self.update.as_ref().filter(|update| update.stage == Stage::Checking)?;
+        if self.spec.parent.is_some() || self.keeps_server() {
+            return None;
+        }
+        Some(Cow::Owned(Self {
+            spec: update.wanted.clone(),
+            digest: update.wanted_digest.clone(),
+            requested_at: update.asked_at.unwrap_or(self.requested_at),
+            ..self.clone()
+        }))
+    }
+
     /// The update that is being undone. `None`: none is.
     #[must_use]
     pub fn undoing(&self) -> Option<&Update> {
@@ -111,6 +152,7 @@ impl Maintenance {
                     touched: false,
                     booted_before: self.booted,
                     stage: Stage::Checking,
+                    asked_at: Some(now),
                 });
                 return;
             }
@@ -158,6 +200,7 @@ impl Maintenance {
             touched: false,
             booted_before: self.booted,
             stage: Stage::Checking,
+            asked_at: None,
         });
     }
 

@@ -5,23 +5,27 @@ use sha2::{Digest as _, Sha256};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{AttributeType, Schema},
-    value::{Value, ValueBool, ValueList},
+    value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
-use crate::maintenance::{
-    ids::MaintenanceId,
-    limits,
-    machine::BootOverride,
-    machine::shown_url,
-    spec::{Kind, Spec},
-    state::{Maintenance, Phase},
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        limits,
+        machine::{BootOverride, shown_url},
+        spec::{Kind, Policy, Spec},
+        state::{Maintenance, Phase},
+    },
 };
 
 use super::{
     boot::{self, BootModel, IgnitionModel, UrlModel},
     effect,
+    own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
     schema::{attributes, computed, object, optional, required, schema, timeouts},
-    values::{Text, Timeouts, bad, check_timeouts, given, known, power, short},
+    values::{Text, Timeouts, check_timeouts, given, known, or_default, power, short, shown_duration},
+    window::WindowModel,
 };
 
 /// `previous_boot_override`.
@@ -47,6 +51,14 @@ pub(super) struct BootConfigurationModel {
     pub(super) boot_mode: Text,
     pub(super) ready_when: Value<UrlModel>,
     pub(super) server_power: Text,
+    pub(super) policy: Text,
+    pub(super) require_claim: ValueBool,
+    pub(super) escalate_after: Text,
+    pub(super) reason: Text,
+    pub(super) ticket: Text,
+    pub(super) priority: ValueNumber,
+    pub(super) window: Value<WindowModel>,
+    pub(super) hold_place_for: Text,
     pub(super) timeouts: Value<Timeouts>,
     pub(super) effect: Text,
     pub(super) state: Text,
@@ -65,7 +77,7 @@ pub(super) fn boot_configuration_schema() -> Schema {
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue and holds the server only while it is made; with `metal_operator` it is needed. Changing it replaces.",
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. With `metal_operator`, which boots a server only in a maintenance, its own turn lasts as long as the resource. Changing it replaces.",
             ),
         ),
         (
@@ -80,6 +92,13 @@ pub(super) fn boot_configuration_schema() -> Schema {
             optional(
                 String,
                 "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.",
+            ),
+        ),
+        (
+            "policy",
+            optional(
+                String,
+                "`OwnerApproval` (the default in its own turn) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted is a turn of its own, which asks again; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
             ),
         ),
         ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
@@ -128,6 +147,7 @@ pub(super) fn boot_configuration_schema() -> Schema {
         ),
     ]);
     all.extend(attributes(boot::attributes()));
+    all.extend(turn_attributes());
     schema(
         "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
          environment is ready, and only then brings the server to the wanted power. Destroy puts override, media and power \
@@ -159,40 +179,48 @@ impl BootConfigurationModel {
         boot.set_defaults();
         self.once = boot.once;
         self.ready_when = boot.ready_when;
+        or_default(&mut self.priority, 0);
+        or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
     }
 
-    pub(super) fn hold(&self, diags: &mut Diagnostics) -> Option<MaintenanceId> {
-        let text = given(&self.maintenance_id)?;
-        match text.parse() {
-            Ok(id) => Some(id),
-            Err(problem) => {
-                bad(
-                    diags,
-                    AttributePath::new("maintenance_id"),
-                    "Not an id of a maintenance",
-                    format!("{text:?}: it {problem}. Use the id of a metal_server_maintenance."),
-                );
-                None
-            }
+    /// What it says about its turn.
+    fn turn(&self) -> OwnTurn<'_> {
+        OwnTurn {
+            maintenance_id: &self.maintenance_id,
+            policy: &self.policy,
+            default_policy: Some(Policy::OwnerApproval),
+            require_claim: &self.require_claim,
+            escalate_after: &self.escalate_after,
+            reason: &self.reason,
+            ticket: &self.ticket,
+            priority: &self.priority,
+            window: &self.window,
+            hold_place_for: &self.hold_place_for,
         }
     }
 
     /// What is asked, except the hold's incarnation, which only the store knows.
-    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Spec> {
+    ///
+    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         short(diags, &self.server, AttributePath::new("server"), limits::SERVER);
         let boot = self.boot().check(diags, &AttributePath::root());
         let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
-        self.hold(diags);
         check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() {
-            return None;
+        let base = Spec::new(Kind::BootConfiguration, given(&self.server).unwrap_or_default());
+        let spec = self.turn().check(diags, engine, base)?;
+        let reason = spec.reason.clone().or_else(|| Some(format!("boot configuration {}", given(&self.method)?)));
+        Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
+    }
+
+    /// Keeps what a state of an earlier version does not have: a default is no change.
+    pub(super) fn keep_absent(&mut self, prior: &Self) {
+        if prior.priority.is_null() && self.priority == Value::Value(0) {
+            self.priority = Value::Null;
         }
-        Some(Spec {
-            reason: Some(format!("boot configuration {}", given(&self.method)?)),
-            server_power,
-            boot: Some(boot?),
-            ..Spec::new(Kind::BootConfiguration, given(&self.server)?)
-        })
+        if prior.hold_place_for.is_null() && given(&self.hold_place_for) == Some(HOLD_PLACE_FOR) {
+            self.hold_place_for = Value::Null;
+        }
     }
 
     /// The name of its record: found again from the configuration alone. Without a hold it is made of the owner and the
@@ -238,6 +266,46 @@ impl BootConfigurationModel {
                 prior.media.iter().map(|slot| Value::Value(shown_content(slot.content().unwrap_or_default())));
             Value::Value(contents.collect())
         });
+    }
+
+    /// The external system took the server away: what was set has no effect any more.
+    pub(super) fn lost(&mut self, why: &str) {
+        self.state = Value::Value("Error".to_owned());
+        self.message = Value::Value(format!("the server was taken away: {why}"));
+    }
+
+    /// A model of what a record says was asked for; `hold` is the name of the maintenance under which it acts.
+    pub(super) fn imported(record: &Maintenance, hold: Option<&MaintenanceId>) -> Self {
+        let spec = &record.spec;
+        let boot = spec.boot.as_ref().map(BootModel::from).unwrap_or_default();
+        let own_turn = hold.is_none();
+        let default = if own_turn { Policy::OwnerApproval } else { Policy::Enforced };
+        let own_reason = format!("boot configuration {}", given(&boot.method).unwrap_or_default());
+        let mut model = Self {
+            effect: Value::Value(effect::of(spec)),
+            server: Value::Value(spec.server.clone()),
+            maintenance_id: known(hold.map(ToString::to_string)),
+            method: boot.method,
+            image: boot.image,
+            image_sha256: boot.image_sha256,
+            ignition: boot.ignition,
+            once: boot.once,
+            boot_mode: boot.boot_mode,
+            ready_when: boot.ready_when,
+            server_power: known(spec.server_power.map(|power| power.to_string())),
+            policy: known((spec.policy != default).then(|| spec.policy.to_string())),
+            require_claim: if spec.require_claim { Value::Value(true) } else { Value::Null },
+            escalate_after: known(spec.escalate_after.map(shown_duration)),
+            reason: known(spec.reason.clone().filter(|reason| *reason != own_reason)),
+            ticket: known(spec.ticket.clone()),
+            priority: Value::Value(spec.priority),
+            window: spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
+            hold_place_for: Value::Value(shown_duration(spec.hold_place_for)),
+            ..Self::default()
+        };
+        model.set_defaults();
+        model.show(record);
+        model
     }
 }
 

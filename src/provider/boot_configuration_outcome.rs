@@ -2,18 +2,80 @@
 
 use std::time::Duration;
 
-use tf_provider::{AttributePath, Diagnostics, value::Value};
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Driven, Engine},
-    maintenance::{decide::Finish, state::Phase},
+    engine::{Driven, Engine, EngineError},
+    maintenance::{decide::Finish, lock::Refusal, queue::shown_time, state::Phase},
     plugin::diagnostic,
 };
 
 use super::{
-    boot_configuration_model::BootConfigurationModel, diagnostics::no_longer_ours, private::Private,
+    boot_configuration_model::BootConfigurationModel,
+    diagnostics::{no_longer_ours, of_engine},
+    private::Private,
     values::shown_duration,
 };
+
+/// Why a boot configuration is not made. It has no name that its configuration chooses, so that advice about names is no help.
+pub(super) fn refused(server: &str, error: &EngineError) -> Diagnostic {
+    let EngineError::Refused(refusal) = error else { return of_engine(server, error) };
+    let (summary, detail) = match refusal {
+        Refusal::OtherSpec { id, existing, asked } => (
+            format!("{server} has another boot configuration"),
+            format!(
+                "{id} is in force: {existing}.\nThis configuration asks: {asked}.\nNothing was changed. Destroy it where it is \
+                 managed. If no state manages it, manage it here with an import block (id = \"{id}\")."
+            ),
+        ),
+        Refusal::OtherOwner { id, existing, asked } => (
+            format!("The boot configuration of {server} belongs to another owner"),
+            format!(
+                "The owner of {id} is {existing:?}; this provider's owner is {asked:?}. Nothing was changed. It ends with the \
+                 maintenance under which it was made, or where it is managed."
+            ),
+        ),
+        Refusal::KnownToAnother { id, known } => (
+            format!("Another state manages the boot configuration of {server}"),
+            format!(
+                "{} marked {id} at {}. Nothing was changed. Destroy it where it is managed, or manage it here with an import \
+                 block (id = \"{id}\"); the other state then loses it.",
+                known.by,
+                shown_time(known.since)
+            ),
+        ),
+        Refusal::InUse { id, by, until } => (
+            format!("The boot configuration of {server} is being changed"),
+            format!(
+                "{by} works on {id}; its lease runs until {} and is renewed while it works. Nothing was changed. Wait for it, \
+                 or, if that process is known to be gone, apply again after that time.",
+                shown_time(*until)
+            ),
+        ),
+        Refusal::ReleasedBefore { released } => (
+            format!("The boot configuration of {server} was released by a person"),
+            format!(
+                "{released}. Nothing was changed. To let this configuration change the server again, agree with that person \
+                 and run: terraform-provider-metal release --allow {}",
+                released.id
+            ),
+        ),
+        _ => return of_engine(server, error),
+    };
+    diagnostic(summary, detail, AttributePath::new("server"))
+}
+
+/// The external system does not keep the server for a boot configuration any more.
+pub(super) fn taken_away(server: &str, why: &str) -> Diagnostic {
+    diagnostic(
+        "A server was taken away by its own maintenance system",
+        format!(
+            "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; destroy \
+             removes what is left of the request and does not change the server."
+        ),
+        AttributePath::root(),
+    )
+}
 
 /// What a drive means for the state: `None` leaves nothing in it.
 pub(super) fn conclude(
@@ -22,11 +84,12 @@ pub(super) fn conclude(
     mut model: BootConfigurationModel,
     driven: &Driven,
     timeout: Duration,
+    state: &str,
 ) -> Option<(Value<BootConfigurationModel>, Value<Private>)> {
     let record = &driven.record;
     let server = record.server().to_owned();
     model.show(record);
-    let state = Some((Value::Value(model), Value::Value(Private::of(engine, record))));
+    let state = Some((Value::Value(model), Value::Value(Private::of(engine, record).of_state(state))));
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     match &driven.finish {

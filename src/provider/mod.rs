@@ -30,6 +30,7 @@ mod metal_operator;
 mod node_leases;
 mod not_updated;
 mod operation_model;
+mod own_turn;
 mod private;
 mod prospect;
 mod resource_maintenance_approval;

@@ -14,23 +14,20 @@ use crate::{
         limits,
         machine::ResetType,
         operate::{OperationSpec, Proof, WhenOff},
-        spec::{Kind, Policy, Spec},
+        spec::{Kind, Spec},
         state::{Maintenance, Phase},
-        window::OnClose,
     },
 };
 
 use super::{
+    own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
     schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
     values::{
-        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given,
-        known, one_of, or_default, short, texts,
+        Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
+        short, texts,
     },
-    window::{self, WindowModel, window_attribute},
+    window::WindowModel,
 };
-
-/// How long a place is kept when nothing is said.
-const HOLD_PLACE_FOR: &str = "15m";
 
 /// A `metal_server_operation` in configuration, plan and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +62,7 @@ pub(super) struct OperationModel {
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(super) fn operation_schema() -> Schema {
-    use AttributeType::{Bool, Map, Number, String};
+    use AttributeType::{Map, String};
     let mut all = attributes([
         ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
         (
@@ -112,27 +109,6 @@ pub(super) fn operation_schema() -> Schema {
             ),
         ),
         (
-            "require_claim",
-            optional(
-                Bool,
-                "With `OwnerApproval`: wait until somebody claims the server and approves. Default: `false`.",
-            ),
-        ),
-        (
-            "escalate_after",
-            optional(
-                String,
-                "With `OwnerApproval`: after how long without an answer it is made all the same. Default: never.",
-            ),
-        ),
-        ("reason", optional(String, "Why, for people.")),
-        ("ticket", optional(String, "Where it is discussed.")),
-        ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
-        (
-            "hold_place_for",
-            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
-        ),
-        (
             "triggers",
             optional(Map(Box::new(String)), "Any values; a change replaces, so that the operation is made again."),
         ),
@@ -174,7 +150,7 @@ pub(super) fn operation_schema() -> Schema {
             ]),
         ),
     ]);
-    all.insert("window".to_owned(), window_attribute());
+    all.extend(turn_attributes());
     schema(
         "Makes one power operation on a server, once per set of `triggers`, under the same lock and in the same queue as every \
          maintenance. Destroy touches nothing: the server stays as the operation left it.",
@@ -196,16 +172,19 @@ impl OperationModel {
         MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
     }
 
-    /// The hold that is named.
-    pub(super) fn hold(&self, diags: &mut Diagnostics) -> Option<MaintenanceId> {
-        let text = given(&self.maintenance_id)?;
-        match text.parse() {
-            Ok(id) => Some(id),
-            Err(problem) => {
-                let detail = format!("{text:?}: it {problem}. Use the id of a metal_server_maintenance.");
-                bad(diags, AttributePath::new("maintenance_id"), "Not an id of a maintenance", detail);
-                None
-            }
+    /// What it says about its turn.
+    fn turn(&self) -> OwnTurn<'_> {
+        OwnTurn {
+            maintenance_id: &self.maintenance_id,
+            policy: &self.policy,
+            default_policy: None,
+            require_claim: &self.require_claim,
+            escalate_after: &self.escalate_after,
+            reason: &self.reason,
+            ticket: &self.ticket,
+            priority: &self.priority,
+            window: &self.window,
+            hold_place_for: &self.hold_place_for,
         }
     }
 
@@ -221,14 +200,7 @@ impl OperationModel {
     pub(super) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);
-        for (name, value, most) in [
-            ("server", &self.server, limits::SERVER),
-            ("reason", &self.reason, limits::REASON),
-            ("ticket", &self.ticket, limits::TICKET),
-        ] {
-            short(diags, value, path(name), most);
-        }
-        check_priority(diags, &self.priority, path("priority"));
+        short(diags, &self.server, path("server"), limits::SERVER);
         check_triggers(diags, &self.triggers);
         let reset = one_of(diags, &self.operation, path("operation"), &ResetType::NAMES, ResetType::from_name);
         let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
@@ -237,67 +209,15 @@ impl OperationModel {
             let detail = "An interrupt need not restart anything. Say proof = \"accepted\".";
             bad(diags, path("proof"), "Not for this operation", detail);
         }
-        self.hold(diags);
-        let policy = self.check_policy(diags);
-        let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));
-        let window = window::asked(diags, &self.window, OnClose::Finish, engine);
-        let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
         check_timeouts(diags, &self.timeouts);
-        if !diags.errors.is_empty() {
-            return None;
-        }
-        let base = Spec::new(Kind::Operation, given(&self.server)?);
+        let base = Spec::new(Kind::Operation, given(&self.server).unwrap_or_default());
+        let spec = self.turn().check(diags, engine, base)?;
         Some(Spec {
+            server: given(&self.server)?.to_owned(),
             operation: Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
-            policy: policy?,
-            require_claim: self.require_claim == Value::Value(true),
-            escalate_after,
-            reason: given(&self.reason).map(str::to_owned),
-            ticket: given(&self.ticket).map(str::to_owned),
-            priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
-            window: window?,
-            hold_place_for: hold_place_for.unwrap_or(base.hold_place_for),
             triggers: texts(&self.triggers),
-            ..base
+            ..spec
         })
-    }
-
-    /// Under a maintenance no window counts: the server is out of service. The policy of the operation does, where it
-    /// has one: what was approved is the maintenance, not everything that is done under it.
-    fn check_policy(&self, diags: &mut Diagnostics) -> Option<Policy> {
-        let path = AttributePath::new;
-        if !self.maintenance_id.is_null() && !self.window.is_null() {
-            let detail = "With maintenance_id the operation runs under that maintenance, whose window counted.";
-            bad(diags, path("window"), "Not under a maintenance", detail);
-        }
-        if !self.maintenance_id.is_null() && self.policy.is_null() {
-            for (name, given) in
-                [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]
-            {
-                if given {
-                    let detail = "Without a policy of its own the operation needs no approval under a maintenance. Say policy = \"OwnerApproval\".";
-                    bad(diags, path(name), "Only with OwnerApproval", detail);
-                }
-            }
-            return Some(Policy::Enforced);
-        }
-        if self.policy.is_null() {
-            let detail = "Say policy = \"OwnerApproval\" or \"Enforced\", or maintenance_id to act under a hold.";
-            bad(diags, path("policy"), "A policy is needed", detail);
-        }
-        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
-        if policy == Some(Policy::Enforced) {
-            for (name, given) in
-                [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]
-            {
-                if given {
-                    let detail =
-                        "With policy = \"Enforced\" nobody is asked. Leave it out, or say policy = \"OwnerApproval\".";
-                    bad(diags, path(name), "Only with OwnerApproval", detail);
-                }
-            }
-        }
-        policy
     }
 
     /// The attributes whose change makes it again.

@@ -66,6 +66,14 @@ impl Private {
         }
     }
 
+    /// The state's own number, or a new one where it has none.
+    pub(super) fn state_or_new(private: &Value<Self>) -> String {
+        match Self::state(private) {
+            "" => Self::new_state(),
+            state => state.to_owned(),
+        }
+    }
+
     /// Whether it was written with the store that is used now.
     pub(super) fn is_of(&self, engine: &Engine) -> bool {
         self.store == engine.store().id()

@@ -11,7 +11,7 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         machine::PowerState,
         queue::{self, Ahead},
-        spec::{Policy, Spec},
+        spec::{Kind, Policy, Spec},
         window::Start,
     },
     store::LockView,
@@ -23,6 +23,8 @@ use super::{standing::Standing as NameStanding, values::shown_duration};
 pub(super) const APPROVAL_MISSING: &str = "An approval is missing";
 /// Summary of a warning: a holder or waiters come first.
 pub(super) const AHEAD: &str = "Other maintenance is ahead";
+/// Summary of a warning: the own maintenance holds the server, and is not named.
+const OWN_HOLD: &str = "A maintenance of the same owner holds the server";
 /// Summary of a warning: it may not start now.
 const WINDOW_CLOSED: &str = "A window is closed";
 
@@ -59,6 +61,8 @@ pub(super) struct Prospect {
     pub(super) store_answered: bool,
     /// The holder, if any, and the waiters before it.
     pub(super) ahead: Vec<Ahead>,
+    /// The maintenance of the same owner that holds the server, where the request refuses to wait for it.
+    own_hold: Option<MaintenanceId>,
     /// Whose server it is, and where they are reached.
     pub(super) owner: Option<(String, Option<String>)>,
     /// Whether the owner's word is missing.
@@ -103,7 +107,9 @@ impl Prospect {
         if let Some(view) = &view {
             prospect.store_answered = true;
             prospect.ask_owner(engine, spec, id, view);
+            prospect.own_hold = own_hold(engine, spec, view);
             prospect.ahead = ahead(engine, asked, view);
+            prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
             prospect.name = NameStanding::of(engine, spec, id, adopt, view);
         }
         prospect.look_at_window(engine, spec, patience);
@@ -120,11 +126,15 @@ impl Prospect {
         lines.push(format!("Now: {power}."));
         lines.extend(self.owner_line.clone());
         let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
+        if let Some(hold) = &self.own_hold {
+            lines.push(format!("Queue: {hold} of the same owner holds it."));
+        }
         lines.push(match (self.store_answered, names.len()) {
             (false, _) => {
                 format!("Queue: not known, the coordination store or what manages {} did not answer.", self.server)
             }
             (true, 0) if self.name.holds() => "Queue: it holds the server already.".to_owned(),
+            (true, 0) if self.own_hold.is_some() => "Set maintenance_id to act under that maintenance.".to_owned(),
             (true, 0) => "Queue: free.".to_owned(),
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
         });
@@ -141,6 +151,13 @@ impl Prospect {
         if self.approval_missing {
             let line = self.owner_line.as_deref().unwrap_or_default();
             found.push((APPROVAL_MISSING, format!("{server}: {}", line.trim_start_matches("Owner: "))));
+        }
+        if let Some(hold) = &self.own_hold {
+            let why = format!(
+                "{server}: {hold} of the same owner holds it, and a request without maintenance_id is refused meanwhile. Set \
+                 maintenance_id = \"{hold}\", unless this plan destroys that maintenance."
+            );
+            found.push((OWN_HOLD, why));
         }
         if !self.ahead.is_empty() {
             let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
@@ -251,6 +268,13 @@ impl Prospect {
         }
         self.earliest = Some(earliest);
     }
+}
+
+/// The maintenance of the same owner for which an operation or a boot configuration in its own turn does not wait.
+fn own_hold(engine: &Engine, spec: &Spec, view: &LockView) -> Option<MaintenanceId> {
+    let waits = spec.kind == Kind::Maintenance || spec.parent.is_some();
+    let holder = view.lock.holder().filter(|holder| !waits && holder.spec.kind == Kind::Maintenance)?;
+    (holder.owner == engine.owner()).then(|| holder.id.clone())
 }
 
 /// Who would be before a new wish for this server.

@@ -6,27 +6,30 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Engine, Wish},
+    engine::{Control, Engine, EngineError, Wish},
     maintenance::{
-        lock::AskingState,
-        spec::{Spec, WaitFor},
-        state::Ending,
+        ids::MaintenanceId,
+        lock::{AskingState, Refusal},
+        spec::{Kind, Spec, WaitFor},
+        state::{Ending, Maintenance},
     },
     plugin::{ResourceExt, diagnostic},
 };
 
 use super::{
     boot_configuration_model::{BootConfigurationModel, boot_configuration_schema},
-    boot_configuration_outcome::conclude,
+    boot_configuration_outcome::{conclude, refused, taken_away},
     cell::Cell,
-    diagnostics::{kept, of_engine},
+    diagnostics::{kept, managed_elsewhere, of_engine},
     effect,
     maintenance_outcome::{over_already, released},
     not_updated::not_updated,
+    own_turn::hold_named,
     private::{Private, Remembered, missing_here},
+    prospect::PlannedRequest,
     restored::{Expected, is_current, may_act},
     review,
-    values::{bad, given, time_limit},
+    values::{given, time_limit},
 };
 
 /// Time limits when none are given.
@@ -46,21 +49,35 @@ impl ServerBootConfiguration {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
 
-    /// Tells what is ahead of a boot configuration that is about to be made.
-    async fn review(&self, diags: &mut Diagnostics, model: &BootConfigurationModel) {
-        match (model.check(diags), self.cell.engine_if_ready()) {
-            (Some(spec), Some(engine)) if may_be_made(diags, &engine, model) => {
-                let hold = model.hold(diags);
-                self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
-                // Not known yet: it is of this plan.
-                let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
-                let under = (!model.maintenance_id.is_null()).then_some(given);
-                let id = model.record_id(engine.owner());
-                let reviewed = review::boot_configuration(diags, &engine, &spec, id.as_ref(), under);
-                self.cell.unless_stopped(reviewed).await;
+    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long it may wait.
+    async fn review(&self, diags: &mut Diagnostics, model: &BootConfigurationModel, patience: Option<Duration>) {
+        let engine = self.cell.engine_if_ready();
+        let spec = model.check(diags, engine.as_deref());
+        let Some(engine) = engine else { return review::not_checked(diags, &model.effect) };
+        let Some(spec) = spec else { return };
+        let hold = hold_named(diags, &model.maintenance_id);
+        self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
+        // Not known yet: it is of this plan.
+        let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
+        let under = (!model.maintenance_id.is_null()).then_some(given);
+        let id = model.record_id(engine.owner());
+        let asked = PlannedRequest::new(&spec, id.as_ref(), patience);
+        self.cell.unless_stopped(review::boot_configuration(diags, &engine, &asked, under)).await;
+    }
+
+    /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.
+    async fn review_change(&self, diags: &mut Diagnostics, model: &BootConfigurationModel, touches: bool) {
+        let engine = self.cell.engine_if_ready();
+        let held = |engine: &Engine| !model.maintenance_id.is_null() || boots_in_maintenance(engine, model);
+        match &engine {
+            Some(engine) if held(engine) || !touches => {
+                if let Some(spec) = model.check(diags, Some(engine)) {
+                    let effect = given(&model.effect).filter(|_| touches);
+                    self.cell.unless_stopped(review::changed(diags, engine, &spec, None, effect)).await;
+                }
             }
-            (_, None) => review::not_checked(diags, &model.effect),
-            _ => {}
+            None if !touches => drop(model.check(diags, None)),
+            _ => self.review(diags, model, None).await,
         }
     }
 
@@ -72,18 +89,10 @@ impl ServerBootConfiguration {
     }
 }
 
-/// Whether a boot configuration may be made as it is written. What a cluster boots belongs to a maintenance there: beside one
-/// there is nothing that could be put back.
-fn may_be_made(diags: &mut Diagnostics, engine: &Engine, model: &BootConfigurationModel) -> bool {
+/// Whether an external system boots the server, in a maintenance only.
+fn boots_in_maintenance(engine: &Engine, model: &BootConfigurationModel) -> bool {
     let server = given(&model.server).unwrap_or_default();
-    let native = engine.machine(server).is_ok_and(|machine| machine.native().is_some());
-    if !native || !model.maintenance_id.is_null() {
-        return true;
-    }
-    let detail = "With metal_operator what a server boots is changed in a maintenance only. Hold it with a \
-                  metal_server_maintenance, and give that resource's id.";
-    bad(diags, AttributePath::new("maintenance_id"), "A hold is needed", detail);
-    false
+    engine.machine(server).is_ok_and(|machine| machine.native().is_some())
 }
 
 #[async_trait]
@@ -99,7 +108,7 @@ impl Resource for ServerBootConfiguration {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(mut model) = config {
             model.set_defaults();
-            model.check(diags);
+            model.check(diags, None);
         }
         Some(())
     }
@@ -114,7 +123,7 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
         model.effect = effect::planned(model.acting().as_ref());
-        self.review(diags, &model).await;
+        self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
         model.unknown_outputs();
         Some((Value::Value(model), Value::Null))
     }
@@ -140,7 +149,10 @@ impl Resource for ServerBootConfiguration {
             ..config
         };
         model.set_defaults();
-        let spec = model.check(diags);
+        model.keep_absent(&prior);
+        if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
+            engine.note_managed(&uid);
+        }
         let mut replaced = Vec::new();
         for (name, now, before) in
             [("server", &model.server, &prior.server), ("maintenance_id", &model.maintenance_id, &prior.maintenance_id)]
@@ -157,7 +169,7 @@ impl Resource for ServerBootConfiguration {
         if !replaced.is_empty() {
             // Here, because the host drops what the creation that it plans next warns of.
             self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
-            self.review(diags, &model).await;
+            self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
             model.unknown_outputs();
             return Some((Value::Value(model), private, replaced));
         }
@@ -170,14 +182,7 @@ impl Resource for ServerBootConfiguration {
                 (false, true) => effect::planned(acting.as_ref()),
                 (false, false) => prior.effect.clone(),
             };
-            match (&spec, self.cell.engine_if_ready()) {
-                (Some(spec), Some(engine)) if may_be_made(diags, &engine, &model) => {
-                    let effect = given(&model.effect).filter(|_| touches);
-                    self.cell.unless_stopped(review::changed(diags, &engine, spec, None, effect)).await;
-                }
-                (_, None) if touches => review::not_checked(diags, &model.effect),
-                _ => {}
-            }
+            self.review_change(diags, &model, touches).await;
             if touches {
                 let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
                 model.unknown_outputs();
@@ -210,33 +215,31 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
-        if !may_be_made(diags, &engine, &model) {
-            return None;
-        }
         model.boot().hand_over(&engine);
         let server = spec.server.clone();
-        let hold = model.hold(diags);
+        let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
+        let state = Private::new_state();
         let wish = Wish {
             id: model.record_id(engine.owner())?,
             spec: Spec { parent, ..spec },
             wait_for: WaitFor::InMaintenance,
-            asking: AskingState::default(),
+            asking: AskingState { state: state.clone(), adopt: false },
         };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
-            Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout),
+            Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout, &state),
             Err(error) => {
-                diags.add_error(of_engine(&server, &error));
-                // When the server was touched all the same, it must be in the state, so that destroy can put it back.
+                diags.add_error(refused(&server, &error));
+                // When the server was touched despite the error, it must be in the state, so that destroy can restore it.
                 let left = engine.held_by_name(&wish.id).await.ok()??;
                 let touched = left.active && left.record.prior.is_some();
                 let ours = touched && left.record.requester.id == engine.runner().id;
                 ours.then(|| {
                     model.show(&left.record);
-                    (Value::Value(model), Value::Value(Private::of(&engine, &left.record)))
+                    (Value::Value(model), Value::Value(Private::of(&engine, &left.record).of_state(&state)))
                 })
             }
         }
@@ -257,15 +260,16 @@ impl Resource for ServerBootConfiguration {
             return Some((Value::Value(model), private));
         }
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
         let server = spec.server.clone();
+        let state = Private::state_or_new(&private);
         let wish = Wish {
             id: model.record_id(engine.owner())?,
             spec,
             wait_for: WaitFor::InMaintenance,
-            asking: AskingState::default(),
+            asking: AskingState { state: state.clone(), adopt: false },
         };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
@@ -282,12 +286,12 @@ impl Resource for ServerBootConfiguration {
                     kept.show(&driven.record);
                     return Some((Value::Value(kept), private));
                 }
-                conclude(diags, &engine, model, &driven, control.timeout)
+                conclude(diags, &engine, model, &driven, control.timeout, &state)
             }
             Ok(None) => {
                 let mut prior = prior;
                 diags.add_error(diagnostic(
-                    format!("The boot configuration of {server} is no longer in force"),
+                    format!("The boot configuration of {server} has ended"),
                     "It ended since the plan, so that the change would do nothing. The server is unchanged. Plan again: the \
                      resource is created again.",
                     AttributePath::root(),
@@ -298,7 +302,7 @@ impl Resource for ServerBootConfiguration {
                 Some((Value::Value(prior), private))
             }
             Err(error) => {
-                diags.add_error(of_engine(&server, &error));
+                diags.add_error(refused(&server, &error));
                 Some((Value::Value(prior), private))
             }
         }
@@ -325,8 +329,13 @@ impl Resource for ServerBootConfiguration {
         }
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
-        match engine.release(&uid, &server, Ending::Completed, &control).await {
+        let given_back = engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control);
+        match Box::pin(given_back).await {
             Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
+                diags.add_warning(managed_elsewhere(&server, &refusal));
+                Some(())
+            }
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
@@ -359,8 +368,18 @@ impl Resource for ServerBootConfiguration {
         match held {
             Ok(Some(held)) if !held.active => Some((Value::Null, private)),
             Ok(Some(held)) => {
+                if let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
+                    engine.mark_known(&held.record, Private::state(&private)).await
+                {
+                    diags.add_warning(managed_elsewhere(&server, &refusal));
+                    return Some((Value::Null, private));
+                }
                 model.show(&held.record);
                 let private = Private::after(private, &held.record);
+                if let Some(Some(why)) = self.cell.unless_stopped(engine.taken_away(&held.record)).await {
+                    diags.add_warning(taken_away(&server, &why));
+                    model.lost(&why);
+                }
                 Some((Value::Value(model), private))
             }
             Ok(None) => {
@@ -372,6 +391,64 @@ impl Resource for ServerBootConfiguration {
                 Some((Value::Value(model), private))
             }
         }
+    }
+
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        id: String,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let engine = self.cell.engine(diags)?;
+        let id: MaintenanceId = match id.parse() {
+            Ok(id) => id,
+            Err(problem) => {
+                diags.add_error(diagnostic(
+                    "Not an id of a boot configuration",
+                    format!("{id:?}: it {problem}. The id is the one that queue and show print."),
+                    AttributePath::root(),
+                ));
+                return None;
+            }
+        };
+        let state = Private::new_state();
+        let record = match engine.active(&id).await {
+            Ok(record) if record.spec.kind == Kind::BootConfiguration => record,
+            Ok(_) => {
+                diags.add_error(diagnostic(
+                    format!("{id} is not a boot configuration"),
+                    "It is a maintenance or an operation: import it as its own resource type.",
+                    AttributePath::root(),
+                ));
+                return None;
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&id.to_string(), &error));
+                return None;
+            }
+        };
+        match Self::take_over(&engine, &record, &state).await {
+            Ok(model) => Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state)))),
+            Err(error) => {
+                diags.add_error(refused(record.server(), &error));
+                None
+            }
+        }
+    }
+}
+
+impl ServerBootConfiguration {
+    /// Takes a record over, with the maintenance under which it acts.
+    async fn take_over(
+        engine: &Engine,
+        record: &Maintenance,
+        state: &str,
+    ) -> Result<BootConfigurationModel, EngineError> {
+        engine.take_over(record, state).await?;
+        let hold = match &record.spec.parent {
+            Some(uid) => engine.held(uid).await?.map(|held| held.record.id),
+            None => None,
+        };
+        Ok(BootConfigurationModel::imported(record, hold.as_ref()))
     }
 }
 

@@ -187,9 +187,7 @@ impl Resource for ServerMaintenance {
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
-        let state = Private::state(&private);
-        let state = if state.is_empty() { Private::new_state() } else { state.to_owned() };
-        let asking = AskingState { state, adopt: false };
+        let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {

@@ -22,6 +22,7 @@ use super::{
     diagnostics::{kept, no_longer_ours, of_engine},
     effect,
     operation_model::{OperationModel, operation_schema},
+    own_turn::hold_named,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
     review,
@@ -53,7 +54,7 @@ impl ServerOperation {
         }
         if let (Some(engine), Some(spec)) = (engine, spec) {
             let patience = self.control(model, true).timeout;
-            let (id, hold) = (model.name_id(), model.hold(diags));
+            let (id, hold) = (model.name_id(), hold_named(diags, &model.maintenance_id));
             let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
             self.cell.unless_stopped(asked).await;
             let own_turn = model.maintenance_id.is_null();
@@ -247,7 +248,7 @@ impl Resource for ServerOperation {
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
-        let hold = model.hold(diags);
+        let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
         let wish = Wish {
             id: model.name_id()?,

@@ -52,14 +52,13 @@ pub(super) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked:
 pub(super) async fn boot_configuration(
     diags: &mut Diagnostics,
     engine: &Engine,
-    spec: &Spec,
-    id: Option<&MaintenanceId>,
+    asked: &PlannedRequest<'_>,
     hold: Option<&str>,
 ) {
-    let Some(seen) = server(diags, engine, spec, None).await else { return };
+    let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
     match hold {
-        None => effects(diags, engine, &PlannedRequest::new(spec, id, None), seen).await,
-        Some(hold) => under(diags, spec, hold),
+        None => effects(diags, engine, asked, seen).await,
+        Some(hold) => under(diags, asked.spec, hold),
     }
 }
 
@@ -367,6 +366,12 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
             obstacles.extend(there.map(|(summary, why)| (summary, format!("{}: {why}.", spec.server))));
         }
         Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
+    }
+    if spec.kind == Kind::BootConfiguration
+        && engine.machine(&spec.server).is_ok_and(|machine| machine.native().is_some())
+    {
+        lines
+            .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
     }
     lines.extend(engine.node_outlook(spec).await);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));

@@ -150,3 +150,137 @@ for_each_host! {
         assert!(!format!("{running:?}").contains("ejected_while_running: true"), "{running:?}");
     }
 }
+
+/// An owner claims node1; another team boots it.
+async fn of_another_owner(host: crate::support::host::Host) -> (Fleet, Workspace, Workspace) {
+    let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
+    let theirs = ours.beside();
+    let claim = "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"primary\"\n}\n";
+    fleet.configure_with(&theirs, "owner = \"team-db\"", claim);
+    theirs.apply().await.succeeded();
+    (fleet, ours, theirs)
+}
+
+fn as_ops(fleet: &Fleet, workspace: &Workspace, more: &str) {
+    fleet.configure_with(workspace, "owner = \"team-ops\"", &boot(more));
+}
+
+const RECORD: &str = "boot-configuration/team-ops.node1";
+
+for_each_host! {
+    async fn its_own_turn_asks_the_owner_and_each_change_asks_again(host) {
+        let (fleet, ours, theirs) = of_another_owner(host).await;
+        as_ops(&fleet, &ours, "method = \"pxe\"\n  server_power = \"On\"");
+        let plan = ours.try_plan().await.succeeded();
+        plan.says("An approval is missing").says(&format!("no approval yet for {RECORD}")).is_silent_about("ahead");
+        let waiting = ours.start_apply();
+        waiting.until_it_logs("waiting for approval by team-db", SOON).await;
+        ours.metal(&["queue"]).await.succeeded().says("approval by team-db");
+        assert_eq!(fleet.changes("node1"), [""; 0]);
+        theirs.metal(&["approve", RECORD, "--owner", "team-db"]).await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+        ours.plan().await.is_empty();
+
+        // The owner said yes to the first, and not to this.
+        as_ops(&fleet, &ours, "method = \"disk\"\n  server_power = \"On\"");
+        ours.try_plan().await.succeeded().says("An approval is missing").says("boots by disk");
+        let waiting = ours.start_apply();
+        let line = waiting.until_it_logs("waiting for approval by team-db", SOON).await;
+        assert!(line.contains("what was approved was changed since"), "{line}");
+        theirs.metal(&["claims"]).await.succeeded().says(RECORD).says("boots by disk");
+        assert_eq!(fleet.resets("node1").len(), 2, "switched without an approval");
+        theirs.metal(&["approve", RECORD, "--owner", "team-db"]).await.succeeded();
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 4);
+        ours.metal(&["store", "check"]).await.succeeded();
+
+        // An answer that does not come in time leaves what is in force, and the server free.
+        let patient = "policy = \"OwnerApproval\"\n  timeouts = { update = \"3s\" }";
+        as_ops(&fleet, &ours, &format!("method = \"pxe\"\n  server_power = \"On\"\n  {patient}"));
+        let late = ours.apply().await.failed();
+        late.says("Update of the boot configuration of node1 was refused").says("waiting for approval by team-db");
+        assert_eq!(ours.resource(ADDRESS).await.unwrap()["method"], "disk");
+        ours.metal(&["queue"]).await.succeeded().is_silent_about("waiting since");
+        assert_eq!(fleet.resets("node1").len(), 4);
+
+        // Giving back needs no second word.
+        ours.destroy().await.succeeded();
+        assert!(fleet.runs("node1").contains("Disk"));
+    }
+}
+
+for_each_host! {
+    async fn its_own_turn_waits_for_its_window_and_for_its_holder(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let window = "window = { schedule = \"0 3 1 1 *\", duration = \"1h\" }";
+        fleet.configure(&workspace, &boot(&format!("method = \"pxe\"\n  {window}")));
+        workspace.try_plan().await.failed().says("cannot be taken in time").says("timeouts.create");
+        fleet.configure(&workspace, &boot(&format!("method = \"pxe\"\n  {window}\n  timeouts = {{ create = \"9000h\" }}")));
+        workspace.try_plan().await.succeeded().says("A window is closed");
+        let waiting = workspace.start_apply();
+        waiting.until_it_logs("waiting for its window", SOON).await;
+        waiting.interrupt();
+        waiting.wait(SOON).await.failed().says("left the queue");
+
+        // With the own hold there is nothing to wait for: it is named.
+        let hold = maintenance("node1", "m", "");
+        fleet.configure(&workspace, &hold);
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &(hold.clone() + &boot("method = \"pxe\"")));
+        let plan = workspace.try_plan().await.succeeded();
+        plan.says("A maintenance of the same owner holds the server").says("maintenance_id = \"tests/m\"").is_silent_about("1 ahead");
+        fleet.configure(
+            &workspace,
+            &(hold.clone() + &boot("method = \"pxe\"\n  maintenance_id = metal_server_maintenance.held.id\n  window = { schedule = \"0 3 1 1 *\", duration = \"1h\" }")),
+        );
+        workspace.try_plan().await.failed().says("Not under a maintenance");
+        fleet.configure(&workspace, &(hold + &boot("method = \"pxe\"\n  maintenance_id = metal_server_maintenance.held.id")));
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn it_is_imported_and_has_one_state(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let hold = maintenance("node1", "m", "");
+        for (body, id) in [
+            (boot("method = \"pxe\"\n  server_power = \"Off\"\n  reason = \"PXE test\"\n  ticket = \"OPS-1\""), "boot-configuration/default.node1"),
+            (hold + &boot("method = \"disk\"\n  maintenance_id = metal_server_maintenance.held.id"), "tests/m.boot"),
+        ] {
+            fleet.configure(&workspace, &body);
+            workspace.apply().await.succeeded();
+            workspace.plan().await.is_empty();
+            // Another configuration of the same owner does not get it by asking for the same.
+            let second = workspace.beside();
+            let alone = boot(body.rsplit_once("server = \"node1\"").unwrap().1.trim().trim_end_matches('}').trim_end());
+            let alone = alone.replace("metal_server_maintenance.held.id", "\"tests/m\"");
+            fleet.configure(&second, &alone);
+            let refused = second.apply().await.failed();
+            refused.says("Another state manages the boot configuration of node1").says("import block");
+            refused.is_silent_about("choose another name");
+            second.import(ADDRESS, id).await.succeeded();
+            second.plan().await.is_empty();
+            workspace.refresh().await.succeeded().says("The resource is dropped from this state");
+            second.destroy().await.succeeded();
+            fleet.configure(&workspace, "");
+            workspace.apply().await.succeeded();
+        }
+        workspace.import(ADDRESS, "boot-configuration/default.node1").await.failed();
+    }
+}
+
+for_each_host! {
+    async fn another_one_of_the_same_server_is_told_in_its_own_words(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &boot("method = \"pxe\""));
+        workspace.apply().await.succeeded();
+        let second = workspace.beside();
+        fleet.configure(&second, &boot("method = \"disk\""));
+        let refused = second.apply().await.failed();
+        refused.says("node1 has another boot configuration").says("boot-configuration/default.node1 is in force");
+        refused.is_silent_about("choose another name").is_silent_about("import it");
+        workspace.destroy().await.succeeded();
+    }
+}

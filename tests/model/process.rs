@@ -263,7 +263,7 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Chang
         Change::Prior(prior) if before.prior.is_none() && before.spec.parent.is_none() => {
             let was = crate::machine::Machine::new().power();
             // What a boot configuration did in a turn of its own stays so beside a hold.
-            let beside = world.roles.contains(&Role::Boot);
+            let beside = world.roles.iter().any(|role| matches!(role, Role::Boot | Role::BootThenChange));
             world.wrong.false_prior |= prior.power != was && world.abandoned == 0 && !world.restored && !beside;
             // Of what an earlier process did, and the store has lost, nobody can know.
             world.wrong.false_prior &= world.here.line == 0 || world.actors[n].called;
@@ -315,7 +315,11 @@ fn finished(world: &mut World, n: usize, finish: &Finish) {
         Finish::Reached => {
             world.reached |= bit;
             actor.remembers = Some(generation);
-            if goal == Goal::Hold && role == Role::HoldThenChange { Goal::Change } else { Goal::Release }
+            if goal == Goal::Hold && matches!(role, Role::HoldThenChange | Role::BootThenChange) {
+                Goal::Change
+            } else {
+                Goal::Release
+            }
         }
         Finish::Over | Finish::Withdrawn => Goal::Over,
         // Of what was admitted the next run is a destroy.

@@ -34,6 +34,8 @@ pub enum Role {
     HoldAsIs,
     /// Switch it off in a turn of its own, and later put that back.
     Boot,
+    /// The same, then switch it on in another turn, and later put back how it was at first.
+    BootThenChange,
     /// Switch it the other way under the hold of that number, and later put that back.
     Under(usize),
     /// The same as that number, under the same name: a job that was started again while the first one is silent.
@@ -48,7 +50,9 @@ impl Role {
     /// The record that this is about, when `number` wants it.
     pub fn subject(self, number: usize) -> usize {
         match self {
-            Self::Hold | Self::HoldThenChange | Self::HoldAsIs | Self::Boot | Self::Under(_) => number,
+            Self::Hold | Self::HoldThenChange | Self::HoldAsIs | Self::Boot | Self::BootThenChange | Self::Under(_) => {
+                number
+            }
             Self::Again(of) | Self::ForceRelease(of) | Self::Abandon(of) => of,
         }
     }
@@ -243,7 +247,8 @@ impl World {
         let (kind, parent, server_power) = match self.roles[subject] {
             Role::HoldThenChange if changed => (Kind::Maintenance, None, Some(PowerTarget::On)),
             Role::HoldAsIs => (Kind::Maintenance, None, None),
-            Role::Boot => (Kind::BootConfiguration, None, off),
+            Role::BootThenChange if changed => (Kind::BootConfiguration, None, Some(PowerTarget::On)),
+            Role::Boot | Role::BootThenChange => (Kind::BootConfiguration, None, off),
             Role::Under(hold) => {
                 let other = if self.roles[hold] == Role::HoldAsIs { off } else { Some(PowerTarget::On) };
                 (Kind::BootConfiguration, Some(uid(hold)), other)

@@ -143,15 +143,34 @@ for_each_host! {
 }
 
 for_each_host! {
-    async fn without_a_hold_it_is_refused_with_that_advice(host) {
-        for family in [Family::V0_7, Family::Parked] {
+    async fn without_a_hold_it_takes_its_own_maintenance_for_as_long_as_it_is_in_force(host) {
+        for family in [Family::V0_7, Family::Parked, Family::MaintenanceGroup] {
             let world = cluster(family, 1, Options::default()).await;
             let workspace = Workspace::new(host);
-            let method = if family == Family::V0_7 { "boot_operator" } else { "pxe" };
-            let body = boot(method, "registry.example/rescue:3", "").replace("maintenance_id = metal_server_maintenance.held.id", "");
-            let body = if method == "pxe" { body.replace("image = \"registry.example/rescue:3\"", "") } else { body };
+            let body = if family == Family::V0_7 {
+                operated("rescue:3", "server_power = \"On\"\n  reason = \"rescue\"")
+            } else {
+                boot("pxe", "", "server_power = \"Off\"").replace("image = \"\"", "")
+            };
+            let body = body.replace("maintenance_id = metal_server_maintenance.held.id", "policy = \"Enforced\"");
             configure(&world, &workspace, &body);
-            workspace.try_plan().await.failed().says("A hold is needed").says("metal_server_maintenance");
+            workspace.try_plan().await.succeeded().says("held as long as this resource exists").is_silent_about("ahead");
+            workspace.apply().await.succeeded();
+            let made = workspace.resource(BOOT).await.unwrap();
+            assert_eq!(made["state"], json!("Ready"), "{family:?}: {made}");
+            if family == Family::V0_7 {
+                assert_eq!(prepared_image(&world).await, "registry.example/rescue:3");
+            }
+            workspace.plan().await.is_empty();
+            workspace.metal(&["queue"]).await.succeeded().says("boot-configuration/default.node1");
+            workspace.metal(&["store", "check"]).await.succeeded();
+            // Whoever comes next waits for it.
+            let second = workspace.beside();
+            configure(&world, &second, &maintenance("Enforced", ""));
+            second.try_plan().await.succeeded().says("1 ahead: boot-configuration/default.node1");
+            workspace.destroy().await.succeeded();
+            world.until_state("node1", "Available").await;
+            assert!(world.list(Kind::Legacy).await.is_empty() || family != Family::V0_7);
         }
     }
 }
