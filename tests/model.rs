@@ -43,8 +43,8 @@ use terraform_provider_metal::clock::{Clock, SystemClock};
 use actions::Protocol;
 use events::Broken;
 use properties::{
-    BOUNDED, DONE, ENDS, FORWARD, IN_TIME, KEPT, NO_LOST_HOLD, NOT_STALE, ONE_CALL, OUTLIVES, QUEUED, REMEMBERED,
-    REPLACED, SET_BACK, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
+    BOUNDED, DONE, ENDS, FORWARD, HANDED_OVER, IN_TIME, KEPT, NO_LOST_HOLD, NOT_STALE, ONE_CALL, OUTLIVES, QUEUED,
+    REMEMBERED, REPLACED, SET_BACK, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
 };
 use times::About;
 use world::{Role, World};
@@ -96,6 +96,11 @@ fn a_hold_that_is_changed() {
 #[test]
 fn two_holds_of_one_server() {
     explore(leases(&[Role::Hold, Role::Hold]).calm(), &[QUEUED, DONE]);
+}
+
+#[test]
+fn two_holds_that_pass_a_server_on() {
+    explore(leases(&[Role::HoldDirect, Role::HoldDirect]).calm(), &[QUEUED, HANDED_OVER, DONE]);
 }
 
 #[test]
@@ -179,6 +184,7 @@ fn no_rule_about_leases_can_be_left_out() {
     needs(Broken::SeizeWaitsInMemory, leases(&[Role::Hold, Role::Abandon(0)]).calm(), TAKEN);
     needs(Broken::DropsHolders, leases(&[Role::Hold, Role::Hold]).calm(), NO_LOST_HOLD);
     needs(Broken::ForgetsGenerations, again(), FORWARD);
+    needs(Broken::HandOverForgetsPrior, leases(&[Role::HoldDirect, Role::HoldDirect]).calm(), TRUE_PRIOR);
     needs(Broken::NeverGivesBack, leases(&[Role::Hold]), ENDS);
     needs(Broken::UnknownCountsAsGone, again(), ONE_CALL);
 }
@@ -247,6 +253,12 @@ fn with_late_and_lost_replies() {
     explore(leases(&[Role::Hold, Role::Abandon(0)]), &[REPLACED, DONE]);
     explore(calls(&[Role::HoldAsIs, Role::Under(0)]).together(), &[UNDER, DONE]);
     explore(calls(&[Role::Hold]).losing(3), &[SET_BACK]);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_server_is_passed_on_past_nobody() {
+    explore(leases(&[Role::HoldDirect, Role::HoldAsIs, Role::HoldDirect]).calm(), &[QUEUED, HANDED_OVER, DONE]);
 }
 
 #[test]

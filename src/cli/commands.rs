@@ -386,12 +386,18 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
             if json {
                 return Ok(pretty(&json!({
                     "id": record.id, "server": record.server(), "finish": format!("{:?}", driven.finish), "power": before,
+                    "handed_to": record.handed_to,
                 })));
             }
             Ok(match (&driven.finish, before) {
                 (Finish::Withdrawn, _) => {
                     format!("{} left the queue; it had not touched {}\n", record.id, record.server())
                 }
+                (_, Some(_)) if let Some(next) = &record.handed_to => format!(
+                    "{} is over; {next} has {} as it is, and its end restores the state before\n",
+                    record.id,
+                    record.server()
+                ),
                 (_, Some(_)) if record.spec.kind == Kind::Operation => {
                     format!("{} is over; an operation restores nothing on {}\n", record.id, record.server())
                 }

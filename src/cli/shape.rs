@@ -32,6 +32,7 @@ pub(super) const LINE: &[&str] = &[
     "priority",
     "expires_at",
     "place_kept_until",
+    "hand_over",
     "generation",
 ];
 /// A process, as `by` and `requester`.

@@ -36,11 +36,17 @@ pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
             line.state.to_owned(),
             line.id.to_string(),
             span(elapsed),
-            line.waiting_briefly.clone().unwrap_or_else(|| "-".to_owned()),
+            waiting(line),
             by,
         ]);
     }
     columns(&rows)
+}
+
+/// What a line waits for, and what is handed over without a restore.
+fn waiting(line: &Line) -> String {
+    let parts: Vec<&str> = line.waiting_briefly.iter().chain(&line.hand_over).map(String::as_str).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join("; ") }
 }
 
 /// Rows below each other, each cell as wide as the widest of its column.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::{
     backend::BackendError,
     maintenance::{
+        hand_over,
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         native,
@@ -83,6 +84,17 @@ impl Engine {
             }
         };
         Ok(Held { record, active, waiting_for, ahead, now: view.now })
+    }
+
+    /// The waiter that takes the server as it is if the maintenance ends now.
+    pub async fn successor(&self, record: &Maintenance) -> Option<MaintenanceId> {
+        if record.spec.hand_over.is_restore() {
+            return None;
+        }
+        let view = self.store().view(&record.lock_key).await.ok()?;
+        let holder = view.lock.get(&record.uid)?;
+        let next = hand_over::successor(&view.lock, &view.leases, holder, self.tuning().aging, view.now);
+        next.map(|next| next.id.clone())
     }
 
     /// The active record of a name, whichever server it is of. All that one plan asks is read in one look at the store.

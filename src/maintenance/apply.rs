@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     change::{Applied, Change, LockChange, Moment, Unreadable},
     decide::Finish,
+    hand_over,
     ids::{Fence, Uid},
     lock::{Enqueued, Refusal, ServerLock},
     machine::ResetType,
@@ -135,6 +136,16 @@ impl ServerLock {
             }
             Change::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
             Change::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
+            Change::HandOver(next, ending) => {
+                // Judged again where nothing can come between.
+                let holder = self.get(uid).ok_or(Refusal::Gone)?;
+                let served = hand_over::successor(self, leases, holder, at.aging, now);
+                if served.map(|served| &served.uid) != Some(next) || !self.may_act(uid, fence, leases, now) {
+                    return Ok(Applied::Outdated);
+                }
+                self.hand_over(uid, fence, next, ending, now)?;
+                return Ok(Applied::Finished(Finish::Over));
+            }
             Change::Stuck(cause) => {
                 self.stick(uid, fence, cause, now)?;
                 return Ok(Applied::Finished(Finish::Stuck(cause.clone())));

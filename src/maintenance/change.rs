@@ -201,6 +201,8 @@ pub enum Change {
     Prepared,
     /// Begin to give it back.
     BeginRelease(Ending),
+    /// End it and leave the server as it is to that waiter.
+    HandOver(Uid, Ending),
     /// Giving back cannot go on.
     Stuck(String),
     /// What can be checked of a change in place was: the server may be changed.
@@ -264,6 +266,7 @@ impl Change {
             Self::Withdraw => "left the queue".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
+            Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),
             Self::Stuck(cause) => format!("could not be given back: {cause}"),
             Self::Finish(over) => format!("over ({})", over.name()),
             Self::BeginUpdate => "checked; the server is brought to the changed configuration".to_owned(),

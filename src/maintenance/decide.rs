@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     change::Change,
+    hand_over,
     ids::{Fence, Uid},
     lock::{Leases, ServerLock},
     midway::{ends_with_hold, outlast_calls},
@@ -350,7 +351,7 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
             let wake = actor.attachment.as_ref().and_then(|a| at.leases.until(a));
             return Decision::Wait { reason, poll: false, wake };
         }
-        return Decision::Change(Change::BeginRelease(ending.clone()));
+        return gives_back(at, record, ending.clone());
     }
     if record.update.is_some() {
         return checking(at, record);
@@ -379,13 +380,23 @@ fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
         },
     };
     match said {
-        Ok(()) => Decision::Change(Change::BeginRelease(Ending::CompletedBy(by))),
+        Ok(()) => gives_back(at, record, Ending::CompletedBy(by)),
         Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
         Err(reason) => Decision::Wait {
             reason: format!("in maintenance: {reason}"),
             poll: true,
             wake: record.expires_at().filter(|at_end| *at_end > at.now),
         },
+    }
+}
+
+/// Ends a maintenance that is in force: the next one takes the server as it is, or it is restored.
+fn gives_back(at: &Situation<'_>, record: &Maintenance, ending: Ending) -> Decision {
+    let next = hand_over::successor(at.lock, at.leases, record, at.aging, at.now);
+    match next.filter(|_| hand_over::is_passed_on(&ending)) {
+        // Nothing of it may still come when the next one begins.
+        Some(next) => take_turn(at, record).unwrap_or(Decision::Change(Change::HandOver(next.uid.clone(), ending))),
+        None => Decision::Change(Change::BeginRelease(ending)),
     }
 }
 

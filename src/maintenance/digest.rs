@@ -88,6 +88,8 @@ impl Spec {
             complete_when,
             expires_after,
             hold_place_for: _,
+            // It says what happens afterwards, to what was approved as well.
+            hand_over: _,
             allow_under,
             triggers,
         } = self;

@@ -13,6 +13,7 @@ pub mod decide;
 pub mod digest;
 pub mod effects;
 pub mod extension;
+pub mod hand_over;
 pub mod hindrance;
 pub mod identity;
 pub mod ids;

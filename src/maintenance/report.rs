@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    hand_over,
     hindrance::Hindrance,
     ids::{Generation, LockKey, MaintenanceId, Runner, RunnerId},
     lock::{Leases, ServerLock},
@@ -57,6 +58,8 @@ pub struct Line {
     pub expires_at: Option<Timestamp>,
     /// Until when its place is kept, while its process is away.
     pub place_kept_until: Option<Timestamp>,
+    /// From which maintenance it takes the server as it is, or took it; for the holder also to which one it leaves it.
+    pub hand_over: Option<String>,
     /// Its generation.
     pub generation: Generation,
 }
@@ -86,6 +89,7 @@ fn blocked(lock: &ServerLock, block: &Block) -> Line {
         priority: 0,
         expires_at: Some(block.until),
         place_kept_until: None,
+        hand_over: None,
         generation: block.generation,
     }
 }
@@ -152,6 +156,7 @@ fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<
         priority: 0,
         expires_at: None,
         place_kept_until: None,
+        hand_over: None,
         generation: found["generation"].as_u64().unwrap_or(0),
     })
 }
@@ -190,8 +195,28 @@ fn line(
         priority: record.spec.priority,
         expires_at: shown.expires_at,
         place_kept_until: shown.place_kept_until,
+        hand_over: hand_over(lock, leases, record, aging, now),
         generation: record.generation,
     }
+}
+
+/// What is handed over without a restore, as things are now.
+fn hand_over(
+    lock: &ServerLock,
+    leases: &Leases,
+    record: &Maintenance,
+    aging: Duration,
+    now: Timestamp,
+) -> Option<String> {
+    let holder = lock.holder()?;
+    let next = hand_over::successor(lock, leases, holder, aging, now);
+    if let Some(next) = next.filter(|_| holder.uid == record.uid) {
+        return Some(format!("to {} as it is", next.id));
+    }
+    if next.is_some_and(|next| next.uid == record.uid) {
+        return Some(format!("from {} as it is", holder.id));
+    }
+    record.took_over.as_ref().map(|before| format!("from {before} as it was"))
 }
 
 /// What would let it go on, as far as the store knows: in full, and in a few words.

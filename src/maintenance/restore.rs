@@ -51,6 +51,9 @@ pub fn verifies(record: &Maintenance) -> bool {
 pub fn effect(record: &Maintenance) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
     let target = prior.power.settled();
+    if let Some(before) = &record.took_over {
+        return Some(format!("is restored to its state before {before} (power {}).", prior.power));
+    }
     if record.booted {
         return Some(match target {
             Some(PowerTarget::On) => {

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    hand_over::HandOver,
     ids::Uid,
     machine::{BootMode, Ignition, PowerTarget, shown_url},
     node::NodeWish,
@@ -210,6 +211,9 @@ pub struct Spec {
     /// Further owners whose operations and boot configurations may act under this maintenance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_under: Vec<String>,
+    /// What becomes of the server when another maintenance waits at its end.
+    #[serde(default, skip_serializing_if = "HandOver::is_restore")]
+    pub hand_over: HandOver,
     /// Values whose change asks for a new run.
     pub triggers: BTreeMap<String, String>,
 }
@@ -238,6 +242,7 @@ impl Spec {
             expires_after: None,
             hold_place_for: Duration::from_mins(15),
             allow_under: Vec::new(),
+            hand_over: HandOver::Restore,
             triggers: BTreeMap::new(),
         }
     }

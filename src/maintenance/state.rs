@@ -259,6 +259,12 @@ pub struct Maintenance {
     pub phase: Phase,
     /// How the server was before. Written before the first change.
     pub prior: Option<PriorState>,
+    /// The maintenance from which it took the server as that one left it; `prior` is of before that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_over: Option<MaintenanceId>,
+    /// The maintenance that took the server over as this one left it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_to: Option<MaintenanceId>,
     /// Whether the server may have been started under a boot configuration of this maintenance, so that it runs
     /// something else than before.
     pub booted: bool,

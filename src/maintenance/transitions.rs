@@ -126,6 +126,8 @@ impl ServerLock {
             phase: Phase::Pending,
             prior: None,
             node: NodeRecord::default(),
+            took_over: None,
+            handed_to: None,
             booted: false,
             outcome: None,
             last_power: None,
@@ -202,11 +204,17 @@ impl ServerLock {
             }
             _ => {}
         }
+        self.admit_record(uid, next, now)
+    }
+
+    /// The same for a record whose turn it is, whoever drives it.
+    pub(super) fn admit_record(&mut self, uid: &Uid, next: Phase, now: Timestamp) -> Result<(), Refusal> {
+        let under = self.get(uid).ok_or(Refusal::Gone)?.spec.parent.is_some();
         let slot = self.slot.get_or_insert_with(|| Slot { uid: uid.clone(), since: now, acting: None });
-        if parent.is_some() {
+        if under {
             slot.acting = Some(uid.clone());
         }
-        let record = self.ours(uid, fence)?;
+        let record = self.get_mut(uid)?;
         let waited = record.awaiting_turn().map(Cow::into_owned);
         let first = matches!(record.phase, Phase::Pending);
         record.phase = next;
@@ -222,7 +230,7 @@ impl ServerLock {
             self.audit_uid(now, uid, "admitted", detail);
             if !first {
                 // In the same transaction: it would otherwise have the server, and nothing to do with it.
-                self.begin_update(uid, fence, now)?;
+                self.begin_wanted_update(uid, now)?;
             }
         }
         Ok(())
@@ -319,7 +327,12 @@ impl ServerLock {
 
     /// Everything that can be checked was: the server is prepared for the wanted specification.
     pub fn begin_update(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
-        self.ours(uid, fence)?.begin_update(now);
+        self.ours(uid, fence)?;
+        self.begin_wanted_update(uid, now)
+    }
+
+    fn begin_wanted_update(&mut self, uid: &Uid, now: Timestamp) -> Result<(), Refusal> {
+        self.get_mut(uid)?.begin_update(now);
         let detail = self.get(uid).map(|record| record.spec.summary()).unwrap_or_default();
         self.audit_uid(now, uid, "updating", detail);
         Ok(())
@@ -385,8 +398,14 @@ impl ServerLock {
     /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under the hold end with it.
     pub fn finish(&mut self, uid: &Uid, fence: Fence, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?;
-        let what = if matches!(over, Phase::Failed { .. }) { "failed" } else { "released" };
+        let to = self.get(uid).and_then(|record| record.handed_to.clone());
+        let what = match over {
+            Phase::Failed { .. } => "failed",
+            _ if to.is_some() => "handed over",
+            _ => "released",
+        };
         let detail = match over {
+            Phase::Completed { .. } if let Some(to) = to => format!("to {to}, as it is"),
             Phase::Failed { cause, .. } => cause.clone(),
             Phase::Completed { ending, .. } => ending.to_string(),
             _ => return Err(Refusal::WrongPhase("it is not over")),

@@ -15,6 +15,7 @@ use tf_provider::{
 use crate::{
     engine::Engine,
     maintenance::{
+        hand_over::HandOver,
         ids::MaintenanceId,
         limits,
         spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
@@ -61,6 +62,7 @@ pub(super) struct MaintenanceModel {
     pub(super) on_window_close: Text,
     pub(super) on_end: Text,
     pub(super) on_drift: Text,
+    pub(super) hand_over: Text,
     pub(super) wait_for: Text,
     pub(super) complete_when: Value<CompleteModel>,
     pub(super) expires_after: Text,
@@ -155,6 +157,13 @@ pub(super) fn maintenance_schema() -> Schema {
             optional(
                 String,
                 "What the closing of the window means for a maintenance that runs. `finish` (the default): nothing. `release`: it is overdue, as after `expires_after`, and preparing that has not ended is undone.",
+            ),
+        ),
+        (
+            "hand_over",
+            optional(
+                String,
+                "What becomes of the server when another maintenance waits for it at the end of this one: `restore` (the default) restores it first; `direct` leaves it as it is to the next one, if that says `direct` too and nothing else is served before it. The state before the first of them is restored at the end of the last one. With `metal_operator`, and with a Lease of its Node, it is always restored.",
             ),
         ),
         (
@@ -353,6 +362,7 @@ impl MaintenanceModel {
         one_of(diags, &self.wait_for, path("wait_for"), &["Enqueued", "InMaintenance", "Completed"], |text| {
             matches!(text, "Enqueued" | "InMaintenance" | "Completed").then_some(())
         });
+        let hand_over = one_of(diags, &self.hand_over, path("hand_over"), &HandOver::NAMES, HandOver::from_name);
         one_of(diags, &self.on_drift, path("on_drift"), &["warn", "restore"], |text| {
             matches!(text, "warn" | "restore").then_some(())
         });
@@ -381,6 +391,7 @@ impl MaintenanceModel {
             complete_when,
             expires_after,
             hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
+            hand_over: hand_over.unwrap_or_default(),
             triggers: texts(&self.triggers),
             ..Spec::new(Kind::Maintenance, given(&self.server)?)
         })

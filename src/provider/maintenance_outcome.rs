@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tf_provider::{AttributePath, Diagnostics, value::Value};
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
     engine::{Driven, Engine, Held},
     maintenance::{
         decide::Finish,
-        ids::Uid,
+        ids::{MaintenanceId, Uid},
         queue::shown_time,
         restore,
         spec::{CompleteWhen, Spec},
@@ -207,7 +207,9 @@ pub(super) fn show(
     model.previous_power_state = known(record.prior.as_ref().map(|prior| prior.power.to_string()));
     model.power_state = match (&record.phase, record.spec.server_power, &record.prior) {
         (Phase::InMaintenance { .. }, Some(power), _) => Value::Value(power.to_string()),
-        (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior)) => {
+        (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior))
+            if record.took_over.is_none() && record.handed_to.is_none() =>
+        {
             Value::Value(prior.power.to_string())
         }
         _ => known(record.last_power.map(|power| power.to_string())),
@@ -322,11 +324,31 @@ fn ended(record: &Maintenance) -> String {
     }
 }
 
+/// A maintenance that ended without a restore, because the next one took the server as it is.
+fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
+    let power = record.prior.as_ref().map(|prior| format!(" (power {})", prior.power)).unwrap_or_default();
+    diagnostic(
+        "A server was handed over as it is",
+        format!(
+            "{}: {} ended, and {next} has the server now (hand_over = \"direct\"). The state before {}{power} is restored when \
+             {next} ends.",
+            record.server(),
+            record.id,
+            record.took_over.as_ref().unwrap_or(&record.id),
+        ),
+        AttributePath::root(),
+    )
+}
+
 /// What a drive that gives back means for a destroy.
 pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &str, driven: &Driven) -> Option<()> {
     let record = &driven.record;
     let (summary, detail) = match &driven.finish {
         Finish::Over | Finish::Withdrawn | Finish::Reached => {
+            if let Some(next) = &record.handed_to {
+                diags.add_warning(handed_over(record, next));
+                return Some(());
+            }
             if let Some(why) = record.native.as_ref().and_then(|native| native.lost.as_ref()) {
                 let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
@@ -414,6 +436,7 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
         } else {
             Value::Value(record.spec.allow_under.iter().cloned().map(Value::Value).collect())
         },
+        hand_over: known((!record.spec.hand_over.is_restore()).then(|| "direct".to_owned())),
         triggers: shown_texts(&triggers),
         window: record.spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
         on_window_close: known(

@@ -8,6 +8,7 @@ use crate::{
     engine::Engine,
     maintenance::{
         approval::{Scope, Standing},
+        hand_over::HandOver,
         ids::{LockKey, MaintenanceId},
         machine::PowerState,
         queue::{self, Ahead},
@@ -61,6 +62,8 @@ pub(super) struct Prospect {
     pub(super) store_answered: bool,
     /// The holder, if any, and the waiters before it.
     pub(super) ahead: Vec<Ahead>,
+    /// What is said about a hand-over without a restore.
+    hand_over: Option<String>,
     /// The maintenance of the same owner that holds the server, where the request refuses to wait for it.
     own_hold: Option<MaintenanceId>,
     /// Whose server it is, and where they are reached.
@@ -107,6 +110,7 @@ impl Prospect {
         if let Some(view) = &view {
             prospect.store_answered = true;
             prospect.ask_owner(engine, spec, id, view);
+            prospect.hand_over = hand_over(engine, asked, view);
             prospect.own_hold = own_hold(engine, spec, view);
             prospect.ahead = ahead(engine, asked, view);
             prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
@@ -138,6 +142,7 @@ impl Prospect {
             (true, 0) => "Queue: free.".to_owned(),
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
         });
+        lines.extend(self.hand_over.clone());
         lines.extend(self.name.lines());
         lines.extend(self.window_line.clone());
         lines
@@ -268,6 +273,27 @@ impl Prospect {
         }
         self.earliest = Some(earliest);
     }
+}
+
+/// What becomes of the server between this request and the maintenance before it, where it asks for that.
+fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Option<String> {
+    let direct = |spec: &Spec| spec.hand_over == HandOver::Direct;
+    if !direct(asked.spec) {
+        return None;
+    }
+    if engine.machine(&asked.spec.server).is_ok_and(|machine| machine.native().is_some()) {
+        return Some(
+            "Hand-over: the server is restored first, because an external system has to give it back.".to_owned(),
+        );
+    }
+    let holder = view.lock.holder().filter(|holder| ![asked.id, asked.replaces].contains(&Some(&holder.id)))?;
+    let between = queue::waiting(&view.lock, engine.tuning().aging, view.now);
+    let between = between.iter().any(|entry| entry.spec.priority >= asked.spec.priority && !direct(&entry.spec));
+    Some(if direct(&holder.spec) && !between {
+        format!("Hand-over: takes the server as {} leaves it. The state before that is restored at the end.", holder.id)
+    } else {
+        format!("Hand-over: {} or another one before it restores the server first.", holder.id)
+    })
 }
 
 /// The maintenance of the same owner for which an operation or a boot configuration in its own turn does not wait.

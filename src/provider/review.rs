@@ -230,7 +230,10 @@ pub(super) async fn release(diags: &mut Diagnostics, engine: Option<&Engine>, se
                 if let Some(refusal) = held.record.refuses_owner(engine.owner()) {
                     diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
                 }
-                restore::effect(&held.record)
+                match engine.successor(&held.record).await {
+                    Some(next) => Some(format!("is handed over to {next} as it is (hand_over = \"direct\").")),
+                    None => restore::effect(&held.record),
+                }
             }
             Ok(_) => None,
             Err(error) => Some(format!("is restored to its prior state (not checked: {error}).")),

@@ -24,7 +24,10 @@ pub(super) const NEEDS: &str = "0.2.0";
 
 /// Whether a lock holds what version 0.1.0 would drop when it writes the lock.
 pub(super) fn is_extended(lock: &ServerLock) -> bool {
-    let unknown = lock.active.iter().any(|record| record.update.is_some() || !record.spec.allow_under.is_empty());
+    let unknown = lock.active.iter().any(|record| {
+        let passes_on = !record.spec.hand_over.is_restore() || record.took_over.is_some();
+        record.update.is_some() || !record.spec.allow_under.is_empty() || passes_on
+    });
     unknown || !lock.extension.is_empty()
 }
 

@@ -21,6 +21,7 @@ mod examples;
 mod function_in_window;
 mod function_next_window;
 mod golden;
+mod hand_over;
 mod harness;
 mod hosts;
 mod identity;

@@ -43,6 +43,8 @@ pub enum Broken {
     NeverLetsGo,
     /// A change in place that fails gives the server back.
     UpdateGivesBack,
+    /// The next one takes the server as it is, and for the state before.
+    HandOverForgetsPrior,
     /// A process does not notice that the store was set back.
     NoCommitNames,
     /// The same, and attachments differ by their generation alone.

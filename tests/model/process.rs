@@ -135,6 +135,13 @@ impl Protocol {
             Broken::ForgetsEffects => lock.extension.effects.clear(),
             Broken::StepsForgetOtherCalls if matches!(change, Change::Progress(_)) => lock.extension.effects.clear(),
             Broken::ForgetsEffectsAtEnd if over => lock.extension.effects.clear(),
+            Broken::HandOverForgetsPrior => {
+                if let Change::HandOver(next, _) = change
+                    && let Some(record) = lock.active.iter_mut().find(|record| record.uid == *next)
+                {
+                    record.prior = None;
+                }
+            }
             Broken::ReleaseForgetsCalls if matches!(change, Change::BeginRelease(_)) => {
                 lock.extension.effects.clear();
             }
@@ -267,6 +274,14 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Chang
             world.wrong.false_prior |= prior.power != was && world.abandoned == 0 && !world.restored && !beside;
             // Of what an earlier process did, and the store has lost, nobody can know.
             world.wrong.false_prior &= world.here.line == 0 || world.actors[n].called;
+        }
+        Change::HandOver(next, _) => {
+            world.held |= 1 << number(next);
+            ended(world, subject);
+            // The state before the first of them goes along.
+            let was = crate::machine::Machine::new().power();
+            let kept = world.lock.get(next).and_then(|record| record.prior.as_ref());
+            world.wrong.false_prior |= kept.is_none_or(|prior| prior.power != was);
         }
         Change::Finish(_) => {
             let left = before.prior.as_ref().is_some_and(|prior| prior.power != world.machine.power());

@@ -35,6 +35,7 @@ pub const UNDER: &str = "something calls under a hold";
 pub const OUTLIVES: &str = "a call may still change the server after its run ended";
 pub const UNDONE: &str = "a change in place is undone";
 pub const SET_BACK: &str = "the store was set back behind a process that acts";
+pub const HANDED_OVER: &str = "a server is left to the next as it is";
 pub const DONE: &str = "all are done";
 
 pub fn all() -> Vec<Property<Protocol>> {
@@ -92,6 +93,9 @@ fn reached() -> Vec<Property<Protocol>> {
         }),
         Property::sometimes(UNDONE, |_, world: &World| {
             world.lock.active.iter().any(|record| record.undoing().is_some_and(|update| update.touched))
+        }),
+        Property::sometimes(HANDED_OVER, |_, world: &World| {
+            world.lock.holder().is_some_and(|holder| holder.took_over.is_some())
         }),
         Property::sometimes(SET_BACK, |_, world: &World| {
             let acts = |n: usize| matches!(world.actors[n].at, At::Calling { .. } | At::Called(_));

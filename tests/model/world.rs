@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     change::Change,
+    hand_over::HandOver,
     ids::{Fence, Generation, Runner, RunnerId, Token, Uid},
     lock::{Leases, Refusal, Request, ServerLock},
     machine::PowerTarget,
@@ -30,6 +31,8 @@ pub enum Role {
     Hold,
     /// Hold it switched off, change that to switched on, and later give it back.
     HoldThenChange,
+    /// Hold it switched off, and later leave it so to the next that wants that.
+    HoldDirect,
     /// Hold it as it is, and later give it back.
     HoldAsIs,
     /// Switch it off in a turn of its own, and later put that back.
@@ -50,9 +53,13 @@ impl Role {
     /// The record that this is about, when `number` wants it.
     pub fn subject(self, number: usize) -> usize {
         match self {
-            Self::Hold | Self::HoldThenChange | Self::HoldAsIs | Self::Boot | Self::BootThenChange | Self::Under(_) => {
-                number
-            }
+            Self::Hold
+            | Self::HoldThenChange
+            | Self::HoldDirect
+            | Self::HoldAsIs
+            | Self::Boot
+            | Self::BootThenChange
+            | Self::Under(_) => number,
             Self::Again(of) | Self::ForceRelease(of) | Self::Abandon(of) => of,
         }
     }
@@ -256,7 +263,9 @@ impl World {
             _ => (Kind::Maintenance, None, off),
         };
         let hold_place_for = Duration::try_from(HOLD_PLACE).unwrap();
-        Spec { kind, parent, hold_place_for, server_power, ..records::spec() }
+        let direct = self.roles[subject] == Role::HoldDirect;
+        let hand_over = if direct { HandOver::Direct } else { HandOver::Restore };
+        Spec { kind, parent, hold_place_for, server_power, hand_over, ..records::spec() }
     }
 
     pub fn request(&self, actor: usize) -> Request {

@@ -7,6 +7,7 @@ mod effects;
 mod fencing;
 mod giving_back;
 mod gone;
+mod handing_over;
 mod identity;
 mod leaving;
 mod undriven;

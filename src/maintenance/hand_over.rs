@@ -1,0 +1,125 @@
+//! From one maintenance to the next without a restore in between.
+//!
+//! A maintenance that ends hands its server to the waiter that is served next, when both ask for it (`hand_over = "direct"`).
+//! The state before the first of them goes along, so that the last one restores it. Nothing is handed over past a waiter that
+//! wants the server as it was, nor where an external system or the Lease of a Node has to be given back between the two.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    hindrance::hindrances,
+    ids::{Fence, Uid},
+    lock::{Leases, Refusal, ServerLock},
+    machine::{PowerState, PowerTarget},
+    prepare, queue,
+    spec::Kind,
+    state::{Ending, Maintenance, Phase, Progress},
+};
+
+/// What becomes of the server when a maintenance ends and another one waits for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandOver {
+    /// It is restored.
+    #[default]
+    Restore,
+    /// The next one takes it as it is, if that one says the same.
+    Direct,
+}
+
+impl HandOver {
+    /// Both in the spelling of the configuration.
+    pub const NAMES: [&'static str; 2] = ["restore", "direct"];
+
+    /// The one of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "restore" => Self::Restore,
+            "direct" => Self::Direct,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is the default, which earlier versions know.
+    #[must_use]
+    pub fn is_restore(&self) -> bool {
+        *self == Self::Restore
+    }
+}
+
+/// Whether this maintenance may pass its server on, or take it, as it is.
+fn is_direct(record: &Maintenance) -> bool {
+    let node = record.node.taken.is_some() || record.spec.node.as_ref().is_some_and(|node| node.take);
+    record.spec.hand_over == HandOver::Direct
+        && record.spec.kind == Kind::Maintenance
+        && record.native.is_none()
+        && !node
+}
+
+/// The waiter that takes the server as it is when its holder ends now; `None`: the holder restores it.
+#[must_use]
+pub fn successor<'a>(
+    lock: &'a ServerLock,
+    leases: &Leases,
+    holder: &Maintenance,
+    aging: Duration,
+    now: Timestamp,
+) -> Option<&'a Maintenance> {
+    let rests = matches!(holder.phase, Phase::InMaintenance { .. }) && holder.prior.is_some();
+    if !rests || !is_direct(holder) || !lock.has_slot(holder) || lock.awaits_inspection(holder).is_some() {
+        return None;
+    }
+    let present = |record: &Maintenance| record.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
+    let served = |record: &&Maintenance| present(record) && hindrances(lock, record, now).is_empty();
+    let next = queue::waiting(lock, aging, now).into_iter().find(served)?;
+    (is_direct(next) && next.phase == Phase::Pending).then_some(next)
+}
+
+/// The power in which a maintenance leaves the server, as far as it asked for one or knows it.
+fn power_left(record: &Maintenance) -> Option<PowerState> {
+    let asked = record.spec.server_power.map(|power| match power {
+        PowerTarget::On => PowerState::On,
+        PowerTarget::Off => PowerState::Off,
+    });
+    asked.or(record.last_power)
+}
+
+/// Whether an ending leaves the server to the next: not one that a person forces, nor one after a failure.
+#[must_use]
+pub fn is_passed_on(ending: &Ending) -> bool {
+    matches!(ending, Ending::Completed | Ending::CompletedBy(_))
+}
+
+impl ServerLock {
+    /// Ends a maintenance and admits the next one in the same transaction: nothing comes between the two. The caller has found
+    /// with [`successor`] in it that `next` is served.
+    pub(super) fn hand_over(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        next: &Uid,
+        ending: &Ending,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let to = self.get(next).ok_or(Refusal::Gone)?.id.clone();
+        // What was booted under the hold runs as much as what the hold booted itself.
+        let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
+        let record = self.ours(uid, fence)?;
+        record.booted |= booted;
+        record.update = None;
+        record.handed_to = Some(to);
+        let before = record.clone();
+        self.finish(uid, fence, &Phase::Completed { at: now, ending: ending.clone() }, now)?;
+        let record = self.get_mut(next)?;
+        record.prior.clone_from(&before.prior);
+        record.booted = before.booted;
+        record.last_power = power_left(&before);
+        record.took_over = Some(before.id);
+        let steps = prepare::steps(&record.spec, record.native.as_ref());
+        self.admit_record(next, Phase::Preparing(Progress::new(steps, now)), now)
+    }
+}
