@@ -275,7 +275,7 @@ pub fn shown_url(text: &str) -> String {
             let query = if url.query().is_some() { "?…" } else { "" };
             format!("{}://{}{port}{}{query}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
         }
-        Err(_) => "an address that is no URL".to_owned(),
+        Err(_) => "an address that is not a URL".to_owned(),
     }
 }
 

@@ -254,7 +254,12 @@ impl Spec {
             return operation.effect();
         }
         let boots = self.boot.as_ref().map(|boot| {
-            let image = boot.image.as_deref().map(|image| format!(" from {}", shown_url(image))).unwrap_or_default();
+            // A boot operator's image is a name in a registry.
+            let shown = |image: &str| match boot.method {
+                BootMethod::BootOperator => image.to_owned(),
+                _ => shown_url(image),
+            };
+            let image = boot.image.as_deref().map(|image| format!(" from {}", shown(image))).unwrap_or_default();
             format!("{}{image}", boot.method.name())
         });
         match (boots, self.server_power) {

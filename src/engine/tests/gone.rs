@@ -8,7 +8,7 @@ async fn left_behind(world: &World, name: &str, mark: &str, lease: Duration) -> 
     let engine = world.process(name);
     let runner = Runner { process: mark.to_owned(), ..engine.runner().clone() };
     let wish = Wish { wait_for: WaitFor::Enqueued, ..wish(name, spec()) };
-    let held = engine.hold(&wish, &control()).await.unwrap();
+    let held = Box::pin(engine.hold(&wish, &control())).await.unwrap();
     engine.store().renew(&runner, lease).await.unwrap();
     let token = crate::maintenance::ids::Token(uuid::Uuid::new_v4());
     let (key, uid) = (held.record.lock_key.clone(), held.record.uid.clone());

@@ -49,6 +49,24 @@ fn role(name: &str) -> String {
     roles.next().expect("the guide has the role")
 }
 
+/// The part of a guide between two fences of a language, by what it holds.
+fn block(guide: &str, language: &str, holds: &str) -> String {
+    let (text, fence) = (page(guide), format!("```{language}\n"));
+    let blocks = text.split(&fence).skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
+    let mut found = blocks.filter(|block| block.contains(holds));
+    found.next().unwrap_or_else(|| panic!("{guide} has no block of {language} with {holds:?}"))
+}
+
+/// Who runs, or owns, in the words of the guide: a kubeconfig with its context, and a group with a role of the store.
+fn in_context(world: &World, name: &str) -> String {
+    let kubeconfig = world.kubernetes.user(name, &["metal-runners"]);
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["contexts"][0]["name"] = "prod-metal".into();
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    kubeconfig.display().to_string()
+}
+
 /// Booted under the hold.
 const RESCUE: &str = r#"
 resource "metal_server_boot_configuration" "rescue" {
@@ -140,6 +158,61 @@ for_each_host! {
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
         world.until_state("node1", "Available").await;
+    }
+}
+
+for_each_host! {
+    async fn the_guide_can_be_walked_from_its_first_example_to_the_release(host) {
+        const GUIDE: &str = "docs/guides/metal-operator.md";
+        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        world.claim("node1", "owners", "claim1").await;
+        world.kubernetes.apply(&block("docs/guides/many-runners.md", "yaml", "name: metal-runner,"));
+        give_role(&world, "metal-maintenance", "runner");
+        give_role(&world, "metal-owner", "ada");
+
+        // Its first example as it is, but for the name of the server.
+        let mut runner = Workspace::new(host);
+        runner.set("KUBECONFIG", in_context(&world, "runner"));
+        let example = block(GUIDE, "hcl", "coordination_url").replace("rack1-node7", "node1");
+        runner.configure(&example);
+        runner.write("bios.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
+        let plan = runner.try_plan().await.succeeded();
+        plan.says("Namespace \"maintenance\" does not exist").says("An approval is missing");
+        plan.says("boots by boot_operator from registry.example/bios-update@sha256:9f86");
+        plan.is_silent_about("no approval is needed").is_silent_about("not a URL");
+        world.kubernetes.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: maintenance}\n");
+        let waiting = runner.start_apply();
+        waiting.until_it_logs("approval", SOON).await;
+
+        // The commands of its command line, in its environment.
+        let mut owner = runner.beside();
+        owner.set("KUBECONFIG", in_context(&world, "ada"));
+        for line in block(GUIDE, "sh", "export METAL_OWNER").lines().filter_map(|line| line.strip_prefix("export ")) {
+            let (name, value) = line.split_once('=').unwrap();
+            owner.set(name, value.trim_matches('"'));
+            runner.set(name, value.trim_matches('"'));
+        }
+        for line in block(GUIDE, "sh", "approve ops/bios-2-19").lines() {
+            let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().skip(1).collect();
+            if words.contains(&"withdraw") {
+                continue;
+            }
+            let run = owner.metal(&words).await.succeeded();
+            run.says(if words.contains(&"claims") { "claim1" } else { "ops/bios-2-19" });
+        }
+        waiting.wait(SOON).await.succeeded();
+        let held = runner.resource("metal_server_maintenance.bios").await.unwrap();
+        assert_eq!(held["state"], "InMaintenance");
+
+        let release = block(GUIDE, "sh", "release ops/bios-2-19 --generation");
+        let release = release.lines().find(|line| line.contains("release ops")).unwrap();
+        let release = release.replace("--generation 12", &format!("--generation {}", held["generation"]));
+        let (words, reason) = release.split_once(" --reason ").unwrap();
+        let mut words: Vec<&str> = words.split_whitespace().skip(1).collect();
+        words.extend(["--reason", reason.trim_matches('"')]);
+        runner.metal(&words).await.succeeded().says("ops/bios-2-19 is over");
+        world.until_state("node1", "Reserved").await;
+        runner.metal(&["--metal-operator", "queue"]).await.succeeded().says("Nobody holds a server");
     }
 }
 
