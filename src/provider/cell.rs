@@ -1,11 +1,17 @@
 //! What all resources share. The wire makes resources before the provider is configured, so they hold this cell.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use tf_provider::{AttributePath, Diagnostics};
 use tokio_util::sync::CancellationToken;
 
-use crate::{engine::Engine, plugin::diagnostic};
+use crate::{clock::within, engine::Engine, plugin::diagnostic};
+
+/// How long a process that was asked to stop waits for what it still has to read.
+const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// How far the provider's configuration has got.
 #[derive(Debug)]
@@ -44,6 +50,15 @@ impl Cell {
             read = reading => Some(read),
             () = self.stop.cancelled() => None,
         }
+    }
+
+    /// What comes of a reading that decides what is kept. A process that was asked to stop waits for it only briefly: a person
+    /// does not wait a second time for a store that is away.
+    pub(super) async fn soon_if_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
+        if self.stop.is_cancelled() {
+            return within(STOP_GRACE, reading).await;
+        }
+        Some(reading.await)
     }
 
     /// The engine, if it is there; planning goes on without.

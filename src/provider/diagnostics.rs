@@ -301,7 +301,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("server"),
         ),
         Refusal::NotTheOwner { claim, asked } => (
-            format!("{server} is claimed by somebody else"),
+            format!("{server} is claimed by another owner"),
             format!(
                 "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only its owner approves \
                  and changes or gives up the claim; if you act for them, set the provider's owner.",

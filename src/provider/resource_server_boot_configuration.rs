@@ -234,7 +234,7 @@ impl Resource for ServerBootConfiguration {
             Err(error) => {
                 diags.add_error(refused(&server, &error));
                 // When the server was touched despite the error, it must be in the state, so that destroy can restore it.
-                let left = engine.held_by_name(&wish.id).await.ok()??;
+                let left = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
                 let touched = left.active && left.record.prior.is_some();
                 let ours = touched && left.record.requester.id == engine.runner().id;
                 ours.then(|| {

@@ -382,7 +382,7 @@ impl ServerMaintenance {
         mut model: MaintenanceModel,
         wish: &Wish,
     ) -> Option<(Value<MaintenanceModel>, Value<Private>)> {
-        let held = engine.held_by_name(&wish.id).await.ok()??;
+        let held = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
         let ours = held.active && held.record.prior.is_some() && held.record.requester.id == engine.runner().id;
         if !ours {
             return None;

@@ -1,5 +1,7 @@
 //! The binary run by hand.
 
+use std::{fs, path::Path};
+
 use crate::support::{
     host::Host,
     simulator::{Fleet, SOON, maintenance},
@@ -112,6 +114,49 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
     workspace.set("METAL_REDFISH_PASSWORD", "wrong");
     workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
+}
+
+/// On a terminal `watch` stays in one place, and ends with Ctrl-C.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &maintenance("node1", "first", ""));
+    workspace.apply().await.succeeded();
+    let binary = crate::support::provider::binary();
+    let watch = workspace.start_program("script", &["-qefc", &format!("exec {} watch", binary.display()), "/dev/null"]);
+    watch.until_it_says("tests/first", SOON).await;
+    assert!(watch.output().contains("\u{1b}[H\u{1b}[J"), "{:?}", watch.output());
+    assert!(watch.output().contains("(Ctrl-C ends)"), "{}", watch.output());
+    workspace.destroy().await.succeeded();
+    watch.until_it_says("Nobody holds a server", SOON).await;
+    watch.terminate();
+    watch.wait(SOON).await;
+}
+
+/// `make install` puts the command on the PATH, and hosts find the provider without any configuration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
+    let mut workspace = Workspace::new(Host::OpenTofu);
+    let (root, home) = (Path::new(env!("CARGO_MANIFEST_DIR")), workspace.root().join("home"));
+    let built = workspace.root().join("target/release");
+    fs::create_dir_all(&built).unwrap();
+    fs::copy(crate::support::provider::binary(), built.join("terraform-provider-metal")).unwrap();
+    workspace.set("CARGO_TARGET_DIR", workspace.root().join("target").display().to_string());
+    let install = root.join("tools/install").display().to_string();
+    let installed = workspace.start_program(&install, &[]).wait(SOON).await.succeeded();
+    installed.says("NOT on the PATH yet: export PATH=").says("localhost/metal-maintenance/metal");
+    let path = format!("{}:{}", home.join(".local/bin").display(), std::env::var("PATH").unwrap());
+    workspace.set("PATH", path);
+    workspace.start_program(&install, &[]).wait(SOON).await.succeeded().says("(on the PATH)");
+    workspace.start_program("terraform-provider-metal", &["--version"]).wait(SOON).await.succeeded().says("0.1.0");
+    // The host's own configuration, which has no development override.
+    fs::write(workspace.root().join("cli.tfrc"), "").unwrap();
+    workspace.write(
+        "main.tf",
+        "terraform {\n  required_providers {\n    metal = {\n      source  = \"localhost/metal-maintenance/metal\"\n      version = \"0.1.0\"\n    }\n  }\n}\n",
+    );
+    workspace.run(&["init", "-no-color"]).await.succeeded().says("has been successfully initialized");
+    workspace.run(&["providers", "schema", "-json"]).await.succeeded().says("metal_server_maintenance");
 }
 
 /// An enqueued hold needs no host to go on: drive prepares it, watch shows it, history keeps it.

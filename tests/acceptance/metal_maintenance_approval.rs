@@ -252,7 +252,7 @@ for_each_host! {
         let stranger = ours.beside();
         let body = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n";
         fleet.configure_with(&stranger, "owner = \"somebody\"", body);
-        stranger.try_plan().await.failed().says("node1 is claimed by somebody else").says("team-db");
+        stranger.try_plan().await.failed().says("node1 is claimed by another owner").says("team-db");
         let body = "resource \"metal_server_claim\" \"mine\" {\n  server = \"node1\"\n  namespace = \"a\"\n  name = \"b\"\n}\n";
         fleet.configure_with(&stranger, "owner = \"somebody\"", body);
         stranger.apply().await.failed().says("node1 is claimed already").says("#db-oncall");

@@ -123,6 +123,9 @@ async fn a_waiter_without_its_store_can_be_interrupted() {
     fleet.configure(&one, &maintenance("node1", "one", ""));
     fleet.configure(&other, &maintenance("node1", "other", ""));
     one.apply().await.succeeded();
+    // Both act for the same owner, whoever they are.
+    let unowned = other.try_plan().await.succeeded();
+    unowned.says("No owner is set").says("acts for \"default\"");
     let waiting = other.start_apply();
     waiting.until_it_logs("tests/one", SOON).await;
     server.kill();

@@ -3,7 +3,7 @@
 use bmc_simulator::PowerState;
 use serde_json::json;
 
-use super::{cluster, configure, maintenance};
+use super::{cluster, configure, configure_with, maintenance};
 use crate::{
     servers::ironcore::{
         Options,
@@ -146,6 +146,25 @@ for_each_host! {
         world.cluster.merge(Kind::Server, &Key::cluster("node1"), json!({"spec": {"unclaimable": true}})).await.unwrap();
         apply.wait(SOON).await.failed().says("unclaimable");
         world.until_gone(Kind::Claim, &Key::within("default", "a")).await;
+    }
+}
+
+for_each_host! {
+    async fn one_of_another_owner_of_this_provider_is_neither_imported_nor_given_up(host) {
+        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        let ours = Workspace::new(host);
+        configure_with(&world, &ours, "owner = \"team-db\"", &claim("a", ""));
+        ours.apply().await.succeeded();
+        let stranger = ours.beside();
+        configure_with(&world, &stranger, "owner = \"others\"", &claim("a", ""));
+        stranger.import(CLAIM, "default/a").await.failed().says("is claimed by another owner").says("team-db");
+        let copy = ours.beside();
+        copy.write("terraform.tfstate", &std::fs::read_to_string(ours.folder().join("terraform.tfstate")).unwrap());
+        configure_with(&world, &copy, "owner = \"others\"", "");
+        copy.destroy().await.failed().says("team-db");
+        assert_eq!(world.list(Kind::Claim).await.len(), 1);
+        ours.plan().await.is_empty();
+        ours.destroy().await.succeeded();
     }
 }
 

@@ -10,6 +10,7 @@ mod economy;
 mod families;
 mod flows;
 mod guide;
+mod inventory;
 mod location;
 mod lost;
 mod migration;

@@ -274,6 +274,13 @@ impl Workspace {
         self.launch(command)
     }
 
+    /// Starts a program of the system or of the repository, as the user of this workspace.
+    pub fn start_program(&self, program: &str, arguments: &[&str]) -> Running {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.launch(command)
+    }
+
     /// Every file that any run of this user has written, states, plans, logs and store included.
     pub fn everything_written(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut found = Vec::new();
