@@ -253,13 +253,19 @@ impl DataSource for Server {
         model.labels = Value::Value(listed.labels.into_iter().map(|(name, text)| (name, Value::Value(text))).collect());
         let found = match (listed.system_id, &model.reachable, &model.endpoint) {
             (None, Value::Value(true), Value::Value(_)) => {
-                machine.identify().await.ok().and_then(|seen| seen.system_id())
+                self.cell.unless_stopped(machine.identify()).await?.ok().and_then(|seen| seen.system_id())
             }
             (configured, _, _) => configured,
         };
         model.system_id = known(found);
         if model.check_capabilities == Value::Value(true) {
-            model.check = Value::Value(self.cell.unless_stopped(engine.check(&name)).await?.ok()?.into());
+            match self.cell.unless_stopped(engine.check(&name)).await? {
+                Ok(check) => model.check = Value::Value(check.into()),
+                Err(error) => {
+                    diags.add_error(of_engine(&name, &error));
+                    return None;
+                }
+            }
         }
         if let Some(there) = engine.ownership()
             && let Ok(found) = there.state(&name, false).await

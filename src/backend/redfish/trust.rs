@@ -16,10 +16,11 @@ use sha2::{Digest, Sha256};
 
 use super::settings::Trust;
 
-/// Accepts exactly one certificate, and remembers which other one it saw.
+/// Accepts exactly one certificate, or any, and remembers which one it saw.
 #[derive(Debug)]
 struct Pinned {
-    expected: [u8; 32],
+    /// `None`: any, to read it.
+    expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
     provider: Arc<CryptoProvider>,
 }
@@ -35,7 +36,7 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let seen: [u8; 32] = Sha256::digest(end_entity.as_ref()).into();
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
-        if seen == self.expected {
+        if self.expected.is_none_or(|expected| expected == seen) {
             Ok(ServerCertVerified::assertion())
         } else {
             Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
@@ -64,6 +65,23 @@ impl ServerCertVerifier for Pinned {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// TLS where the fingerprint of a certificate decides; `None` accepts any certificate, to read it.
+pub(super) fn judged_by_fingerprint(
+    expected: Option<[u8; 32]>,
+    seen: Arc<Mutex<Option<[u8; 32]>>>,
+) -> Result<rustls::ClientConfig, String> {
+    let provider = CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let verifier = Pinned { expected, seen, provider: Arc::clone(&provider) };
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
 }
 
 /// A client and, where a fingerprint decides, the one that was seen last.
@@ -110,16 +128,7 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
                 builder.tls_certs_only(certificates)
             }
             Trust::Fingerprint(expected) => {
-                let provider = CryptoProvider::get_default()
-                    .cloned()
-                    .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-                let verifier = Pinned { expected: *expected, seen: Arc::clone(&seen), provider: Arc::clone(&provider) };
-                let mut config = rustls::ClientConfig::builder_with_provider(provider)
-                    .with_safe_default_protocol_versions()
-                    .map_err(|error| error.to_string())?
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(verifier))
-                    .with_no_client_auth();
+                let mut config = judged_by_fingerprint(Some(*expected), Arc::clone(&seen))?;
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 builder.tls_backend_preconfigured(config)
             }
