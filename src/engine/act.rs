@@ -43,9 +43,18 @@ impl Drive<'_> {
         deadline: Duration,
         control: &Control,
     ) -> Result<(), EngineError> {
+        let clock = Arc::clone(&self.engine.parts.clock);
+        // An image is as long as its host says, and a server waits for it meanwhile.
+        let over = async {
+            match need {
+                Need::Image => clock.sleep(deadline.saturating_sub(clock.monotonic())).await,
+                _ => std::future::pending().await,
+            }
+        };
         let looked = tokio::select! {
             looked = self.look_once(need, view) => looked,
             () = control.stop.cancelled() => Ok(()),
+            () = over => Ok(()),
         };
         match looked {
             Ok(()) => Ok(()),

@@ -4,24 +4,40 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use reqwest::{Client, Method, StatusCode, header};
+use reqwest::{
+    Client, Method, StatusCode, header,
+    redirect::{Action, Attempt, Policy},
+};
 use sha2::{Digest, Sha256};
 
 use super::{Probe, ProbeError};
 use crate::clock::{no_answer_within, within};
+
+/// How often a redirect is followed.
+const MOST_REDIRECTS: usize = 10;
 
 /// How URLs are asked.
 #[derive(Clone, Debug)]
 pub struct ProbeSettings {
     /// Time limit of one question, and of each pause while an image is read.
     pub timeout: Duration,
+    /// The least that an image host has to send while its image is read, in bytes for each `timeout` that passes.
+    pub least_rate: u64,
+    /// The largest image that is read, in bytes.
+    pub greatest_size: u64,
     /// Authorities trusted besides the usual ones, as PEM.
     pub ca_certificate_pem: Option<String>,
 }
 
 impl Default for ProbeSettings {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), ca_certificate_pem: None }
+        Self {
+            timeout: Duration::from_secs(10),
+            // 26 KiB a second.
+            least_rate: 256 << 10,
+            greatest_size: 64 << 30,
+            ca_certificate_pem: None,
+        }
     }
 }
 
@@ -30,6 +46,8 @@ impl Default for ProbeSettings {
 pub struct HttpProbe {
     client: Client,
     timeout: Duration,
+    least_rate: u64,
+    greatest_size: u64,
 }
 
 impl HttpProbe {
@@ -38,6 +56,9 @@ impl HttpProbe {
         let mut builder = Client::builder()
             .connect_timeout(settings.timeout)
             .read_timeout(settings.timeout)
+            // A signed address is a secret: it goes to no other host, and not in clear.
+            .referer(false)
+            .redirect(Policy::custom(follow))
             .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = &settings.ca_certificate_pem {
             let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
@@ -45,7 +66,8 @@ impl HttpProbe {
             builder = builder.tls_certs_merge(certificates);
         }
         let client = builder.build().map_err(|error| plain(&error))?;
-        Ok(Self { client, timeout: settings.timeout })
+        let ProbeSettings { timeout, least_rate, greatest_size, .. } = *settings;
+        Ok(Self { client, timeout, least_rate, greatest_size })
     }
 
     async fn ask(&self, method: Method, url: &str, range: bool) -> Result<reqwest::Response, ProbeError> {
@@ -64,11 +86,36 @@ impl HttpProbe {
     async fn digest(&self, url: &str) -> Result<String, ProbeError> {
         let response = self.ask(Method::GET, url, false).await?;
         expect_success(url, response.status())?;
+        let refused = |cause| ProbeError::NoAnswer { url: shown(url), cause };
+        let too_large = || ProbeError::TooLarge { url: shown(url), greatest: self.greatest_size };
+        if response.content_length().is_some_and(|length| length > self.greatest_size) {
+            return Err(too_large());
+        }
         let mut hash = Sha256::new();
         let mut body = response.bytes_stream();
-        while let Some(part) = body.next().await {
-            let part = part.map_err(|error| ProbeError::NoAnswer { url: shown(url), cause: plain(&error) })?;
-            hash.update(&part);
+        let (mut read, mut reached) = (0u64, 0u64);
+        loop {
+            // Of each span as much as the least rate: one that drips would otherwise hold the server as long as it likes.
+            let span = async {
+                while read - reached < self.least_rate {
+                    let Some(part) = body.next().await else { return Ok(true) };
+                    let part = part.map_err(|error| refused(plain(&error)))?;
+                    read += part.len() as u64;
+                    if read > self.greatest_size {
+                        return Err(too_large());
+                    }
+                    hash.update(&part);
+                }
+                Ok(false)
+            };
+            let Some(ended) = within(self.timeout, span).await else {
+                let (least, limit) = (self.least_rate, self.timeout.as_secs_f32());
+                return Err(refused(format!("it sends less than {least} bytes in {limit}s")));
+            };
+            if ended? {
+                break;
+            }
+            reached = read;
         }
         Ok(hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
             use std::fmt::Write as _;
@@ -107,6 +154,18 @@ impl Probe for HttpProbe {
     }
 }
 
+/// Redirects as a machine would follow them, but never from TLS to none.
+fn follow(attempt: Attempt<'_>) -> Action {
+    let secure = attempt.previous().last().is_some_and(|from| from.scheme() == "https");
+    if attempt.previous().len() > MOST_REDIRECTS {
+        return attempt.error("too many redirects");
+    }
+    if secure && attempt.url().scheme() != "https" {
+        return attempt.error("it redirects from https to http");
+    }
+    attempt.follow()
+}
+
 fn expect_success(url: &str, status: StatusCode) -> Result<(), ProbeError> {
     if status.is_success() {
         Ok(())
@@ -117,7 +176,7 @@ fn expect_success(url: &str, status: StatusCode) -> Result<(), ProbeError> {
 
 /// A URL as people may see it: without user, password, query and fragment.
 fn shown(text: &str) -> String {
-    let Ok(mut url) = url::Url::parse(text) else { return "an address that is no URL".to_owned() };
+    let Ok(mut url) = url::Url::parse(text) else { return "an address that is not a URL".to_owned() };
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -134,4 +193,95 @@ fn plain(error: &reqwest::Error) -> String {
         source = cause.source();
     }
     text.pop().unwrap_or_else(|| if error.is_builder() { "not a URL".to_owned() } else { "no reason given".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A host that sends this head, and then the part again and again, with a pause.
+    async fn host(head: String, part: &'static [u8], pause: Duration) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let head = head.clone();
+                tokio::spawn(async move {
+                    let mut request = [0; 4096];
+                    let _ = stream.read(&mut request).await;
+                    let _ = stream.write_all(head.as_bytes()).await;
+                    loop {
+                        within(pause, std::future::pending::<()>()).await;
+                        if part.is_empty() || stream.write_all(part).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        format!("http://{address}/a.iso?token=s3cret")
+    }
+
+    fn probe() -> HttpProbe {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let settings = ProbeSettings {
+            timeout: Duration::from_millis(300),
+            least_rate: 10_000,
+            greatest_size: 1_000_000,
+            ..ProbeSettings::default()
+        };
+        HttpProbe::new(&settings).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_host_that_drips_or_never_ends_or_is_too_large_is_given_up() {
+        let endless = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_owned();
+        for (head, part, pause, says) in [
+            (endless.clone(), &b"x"[..], Duration::from_millis(5), "it sends less than"),
+            (endless.clone(), &b""[..], Duration::from_mins(1), "did not answer"),
+            (endless, &[b'x'; 4096][..], Duration::ZERO, "larger than 1000000 bytes"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n".to_owned(),
+                &b""[..],
+                Duration::ZERO,
+                "larger than 1000000 bytes",
+            ),
+        ] {
+            let url = host(head.clone(), part, pause).await;
+            let error = probe().check_image(&url, Some("00")).await.unwrap_err().to_string();
+            assert!(error.contains(says), "{head:?}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signed_address_is_told_to_no_other_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = listener.local_addr().unwrap();
+        let told = Arc::new(AtomicUsize::new(0));
+        let asked = Arc::clone(&told);
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).await.unwrap();
+            let text = String::from_utf8_lossy(&request[..read]).to_ascii_lowercase();
+            asked.store(1 + usize::from(text.contains("s3cret") || text.contains("referer")), Ordering::SeqCst);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        });
+        let head = format!("HTTP/1.1 302 Found\r\nLocation: http://{other}/b.iso\r\nContent-Length: 0\r\n\r\n");
+        let url = host(head, b"", Duration::ZERO).await;
+        probe().check_image(&url, None).await.unwrap();
+        serving.await.unwrap();
+        assert_eq!(told.load(Ordering::SeqCst), 1, "the other host saw the address");
+    }
 }

@@ -29,6 +29,14 @@ pub enum ProbeError {
         /// What counts.
         expected: String,
     },
+    /// There is more than is read.
+    #[error("{url} is larger than {greatest} bytes")]
+    TooLarge {
+        /// What was asked, without credentials and query.
+        url: String,
+        /// The most that is read.
+        greatest: u64,
+    },
     /// The content is not the one that was meant.
     #[error("{url} has the SHA-256 {found}, expected {expected}")]
     Digest {

@@ -324,11 +324,16 @@ impl Backend for OneMachine {
 #[derive(Debug, Default)]
 struct FakeProbe {
     image: Mutex<Option<ProbeError>>,
+    /// The host of images sends them for ever.
+    drips: AtomicBool,
 }
 
 #[async_trait]
 impl Probe for FakeProbe {
     async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
+        if self.drips.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.image.lock().unwrap().clone().map_or(Ok(()), Err)
     }
     async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
@@ -631,6 +636,29 @@ async fn a_step_that_fails_for_good_gives_the_server_back() {
     assert!(cause.contains("not writable"), "{cause}");
     assert_as_before(&world.machine);
     assert!(engine.queue().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_host_that_never_ends_holds_a_server_no_longer_than_the_time_limit() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.probe.drips.store(true, Ordering::SeqCst);
+    let limit = Control { timeout: Duration::from_secs(25), ..control() };
+    let began = Instant::now();
+    let driven = engine.hold(&wish("rescue", boots_rescue()), &limit).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let Phase::Failed { cause, .. } = &driven.record.phase else { panic!("{:?}", driven.record.phase) };
+    assert!(cause.contains("timeouts.create ended at step"), "{cause}");
+    world.machine.with(|inside| assert_eq!(inside.resets, []));
+
+    // The same of a change under the hold: it is refused, and the hold stays.
+    world.probe.drips.store(false, Ordering::SeqCst);
+    let held = engine.hold(&wish("rescue", spec()), &control()).await.unwrap();
+    world.probe.drips.store(true, Ordering::SeqCst);
+    let changed = engine.resume(&held.record.uid, &wish("rescue", boots_rescue()), &limit).await.unwrap().unwrap();
+    let Finish::NotUpdated { cause, .. } = &changed.finish else { panic!("{:?}", changed.finish) };
+    assert!(cause.contains("timeouts.update ended before it began"), "{cause}");
+    assert!(matches!(changed.record.phase, Phase::InMaintenance { .. }));
 }
 
 #[tokio::test(start_paused = true)]
