@@ -9,6 +9,7 @@ pub mod backend;
 pub mod cli;
 pub mod clock;
 pub mod engine;
+pub mod files;
 pub mod kubernetes;
 pub mod maintenance;
 pub mod plugin;

@@ -24,12 +24,13 @@ const LONGER: &[(&str, usize, &str)] = &[];
 /// Which rooms each room may name. A room that is missing here fails the test: decide first.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("files", &[]),
     // Pure rules: they are given the time.
     ("maintenance", &[]),
     ("probe", &["clock"]),
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
-    ("store", &["maintenance", "kubernetes", "clock"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files"]),
     // Of the words of maintenance only names, and what a machine, its place and its own maintenance system are; no queue,
     // lock or window.
     (
@@ -45,7 +46,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
     // The composition root: decoded configuration becomes the parts of an engine.
-    ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock"]),
+    ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files"]),
     // The wire knows no other room.
     ("plugin", &[]),
     ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin"]),

@@ -71,6 +71,10 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("The coordination store does not let us look up {server}"),
             format!("{error}. {NOTHING_DONE} Check coordination_url and the rights of its user."),
         ),
+        StoreError::Untrusted { .. } => (
+            format!("The coordination store of {server} may have been changed by others"),
+            format!("{error}. {NOTHING_DONE} Then check who holds what with: terraform-provider-metal queue"),
+        ),
         StoreError::Unreadable { .. } => (
             format!("The hold on {server} cannot be read"),
             format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),

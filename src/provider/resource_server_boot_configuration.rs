@@ -22,11 +22,10 @@ use super::{
     cell::Cell,
     diagnostics::{kept, managed_elsewhere, of_engine},
     effect,
-    maintenance_outcome::{over_already, released},
+    maintenance_end::{over_already, released},
     not_updated::not_updated,
     own_turn::hold_named,
     private::{Private, Remembered, missing_here},
-    prospect::PlannedRequest,
     restored::{Expected, is_current, may_act},
     review,
     values::{given, time_limit},
@@ -43,56 +42,11 @@ pub(super) struct ServerBootConfiguration {
 }
 
 impl ServerBootConfiguration {
-    fn control(&self, model: &BootConfigurationModel, create: bool) -> Control {
+    pub(super) fn control(&self, model: &BootConfigurationModel, create: bool) -> Control {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
-
-    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long it may wait.
-    async fn review(&self, diags: &mut Diagnostics, model: &BootConfigurationModel, patience: Option<Duration>) {
-        let engine = self.cell.engine_if_ready();
-        let spec = model.check(diags, engine.as_deref());
-        let Some(engine) = engine else { return review::not_checked(diags, &model.effect) };
-        let Some(spec) = spec else { return };
-        let hold = hold_named(diags, &model.maintenance_id);
-        self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
-        // Not known yet: it is of this plan.
-        let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
-        let under = (!model.maintenance_id.is_null()).then_some(given);
-        let id = model.record_id(engine.owner());
-        let asked = PlannedRequest::new(&spec, id.as_ref(), patience);
-        self.cell.unless_stopped(review::boot_configuration(diags, &engine, &asked, under)).await;
-    }
-
-    /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.
-    async fn review_change(&self, diags: &mut Diagnostics, model: &BootConfigurationModel, touches: bool) {
-        let engine = self.cell.engine_if_ready();
-        let held = |engine: &Engine| !model.maintenance_id.is_null() || boots_in_maintenance(engine, model);
-        match &engine {
-            Some(engine) if held(engine) || !touches => {
-                if let Some(spec) = model.check(diags, Some(engine)) {
-                    let effect = given(&model.effect).filter(|_| touches);
-                    self.cell.unless_stopped(review::changed(diags, engine, &spec, None, effect)).await;
-                }
-            }
-            None if !touches => drop(model.check(diags, None)),
-            _ => self.review(diags, model, None).await,
-        }
-    }
-
-    /// Warns of the restore that a destroy or a replacement brings.
-    async fn release_warning(&self, diags: &mut Diagnostics, prior: &BootConfigurationModel, private: &Value<Private>) {
-        let uid = Private::uid(private);
-        let engine = self.cell.engine_if_ready();
-        review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()).await;
-    }
-}
-
-/// Whether an external system boots the server, in a maintenance only.
-fn boots_in_maintenance(engine: &Engine, model: &BootConfigurationModel) -> bool {
-    let server = given(&model.server).unwrap_or_default();
-    engine.machine(server).is_ok_and(|machine| machine.native().is_some())
 }
 
 #[async_trait]

@@ -1,8 +1,8 @@
 //! What was written, and what it means once the environment and files are read.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 
 use crate::backend::redfish::{
     Authentication, InventoryServer, RedfishSettings, ServerSettings, Trust, parse_fingerprint, parse_inventory,
@@ -16,7 +16,11 @@ use crate::{
     store::is_loopback,
 };
 
-use super::{Environment, SettingsError, written};
+use super::{
+    Environment, SettingsError,
+    secrets::{InventoryLimits, read_file, read_password},
+    written,
+};
 
 /// Everything that can be configured, as it was written.
 #[derive(Clone, Debug, Default)]
@@ -129,6 +133,10 @@ pub(super) fn metal_operator_settings(
 pub struct RedfishInput {
     /// A file with servers by name.
     pub inventory_file: Option<String>,
+    /// How the environment variables begin that the file may name.
+    pub inventory_password_env_prefix: Option<String>,
+    /// The folder of the password files that the file may name.
+    pub inventory_password_folder: Option<String>,
     /// Servers by name, besides that file.
     pub servers: BTreeMap<String, ServerInput>,
     /// The common account.
@@ -204,6 +212,12 @@ pub(super) fn redfish_settings(input: RedfishInput, env: &Environment) -> Result
         let listed = parse_inventory(&read_file(path, at("inventory_file"))?).map_err(|problem| {
             SettingsError::Value { attribute: at("inventory_file"), problem: format!("{path}: {problem}") }
         })?;
+        let limits = InventoryLimits::new(
+            path,
+            input.inventory_password_env_prefix.or_else(|| variable("METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX")),
+            input.inventory_password_folder.or_else(|| variable("METAL_REDFISH_INVENTORY_PASSWORD_FOLDER")),
+        );
+        listed.iter().try_for_each(|(name, server)| limits.check(name, server))?;
         servers.extend(listed.into_iter().map(|(name, server)| (name, server.into())));
     }
     for (name, server) in input.servers {
@@ -377,18 +391,6 @@ fn trust(
         return Ok(Trust::Authority(read_file(path, at.to_vec())?));
     }
     Ok(if insecure == Some(true) { Trust::Anything } else { Trust::System })
-}
-
-/// Reads a file that the configuration names.
-pub(super) fn read_file(path: &str, attribute: Vec<String>) -> Result<String, SettingsError> {
-    fs::read_to_string(path)
-        .map_err(|error| SettingsError::Value { attribute, problem: format!("{path:?} cannot be read: {error}") })
-}
-
-/// The value of a password file: its text without the line end that editors add.
-fn read_password(path: &str, attribute: Vec<String>) -> Result<SecretString, SettingsError> {
-    let text = SecretString::from(read_file(path, attribute)?);
-    Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
 }
 
 /// A configured lock key in the form in which machines' own are kept, so that both meet.

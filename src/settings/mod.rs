@@ -6,6 +6,7 @@
 mod error;
 mod identity;
 mod input;
+mod secrets;
 mod store;
 mod written;
 
@@ -65,7 +66,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     let backend = backend(input.redfish, input.metal_operator, env, &clock, &mut warnings)?;
     let mut probe = ProbeSettings::default();
     if let Some(path) = &input.image_ca_certificate_file {
-        probe.ca_certificate_pem = Some(input::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
+        probe.ca_certificate_pem = Some(secrets::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
@@ -173,7 +174,9 @@ fn backend(
         let settings = input::metal_operator_settings(input, env, clock)?;
         return Ok(Arc::new(MetalOperatorBackend::new(settings, clock)));
     }
-    let settings = input::redfish_settings(redfish.unwrap_or_default(), env)?;
+    let redfish = redfish.unwrap_or_default();
+    warnings.extend(secrets::readable(&redfish, env));
+    let settings = input::redfish_settings(redfish, env)?;
     warnings.extend(in_clear(&settings));
     let backend = RedfishBackend::new(settings, clock)
         .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;

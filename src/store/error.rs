@@ -24,6 +24,14 @@ pub enum StoreError {
         /// Why.
         cause: String,
     },
+    /// Others may change it behind the back of this process.
+    #[error("the coordination store {address} is not used: {cause}")]
+    Untrusted {
+        /// Which, without credentials.
+        address: String,
+        /// Who may, and what to do.
+        cause: String,
+    },
     /// What it holds is not what this version can read.
     #[error("the coordination store {address} cannot be read: {cause}")]
     Unreadable {

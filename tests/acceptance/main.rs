@@ -18,6 +18,7 @@ mod crash;
 mod degraded;
 mod effects;
 mod examples;
+mod files;
 mod function_in_window;
 mod function_next_window;
 mod golden;

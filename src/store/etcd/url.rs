@@ -1,12 +1,12 @@
 //! `etcd://user:password@host1:2379,host2:2379/prefix?…`
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::{clock::Clock, store::StoreError};
+use crate::{clock::Clock, files, store::StoreError};
 
 /// How an etcd cluster is used.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
 }
 
 fn read(path: &str) -> Result<String, StoreError> {
-    fs::read_to_string(path).map_err(|error| refused(format!("{path} cannot be read: {error}")))
+    files::read(path).map_err(|error| refused(error.to_string()))
 }
 
 /// `user:password`, percent-encoded.

@@ -41,6 +41,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    files::refuse_writable,
     maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::{AuditEvent, Leases},
@@ -86,6 +87,11 @@ impl SqliteStore {
         let faults = Faults::new(&format!("sqlite://{}", path.display()), options.patience);
         let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
+        // Who may write it may free every server, or take one.
+        if let Err(error) = refuse_writable(&path) {
+            let (address, cause) = (format!("sqlite://{}", path.display()), error.to_string());
+            return Err(StoreError::Untrusted { address, cause });
+        }
         let identity = Identity::of(&path).map_err(|error| fault(&error))?;
         let source = Source { path, identity, patience: options.patience, faults: faults.clone() };
         let mut first = source.connect().await?;

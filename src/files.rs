@@ -1,0 +1,154 @@
+//! Files that decide who is trusted, or that hold secrets: who else may change or read them.
+
+use std::{fs, io, path::Path};
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{path:?} cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Other users may change it, or what is found under its name.
+    #[error("{path:?} {why}. {advice}")]
+    Writable {
+        /// The file.
+        path: String,
+        /// Who may change it.
+        why: String,
+        /// What to do.
+        advice: String,
+    },
+}
+
+/// Reads a file that decides who is trusted, or that holds a secret. Refused when other users may change it.
+pub fn read(path: &str) -> Result<String, FileError> {
+    let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+    refuse_writable(Path::new(path)).map_err(|error| match error {
+        FileError::Unreadable { source, .. } => unreadable(source),
+        other => other,
+    })?;
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+/// Refuses a file that other users may change: one that its group or everybody may write, one in a folder in which
+/// everybody may rename, and one that another user placed in a folder where everybody may place files.
+///
+/// What is not a file, such as a pipe of the shell, is not judged. On systems without such rights nothing is.
+#[cfg(unix)]
+pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let shown = path.display().to_string();
+    let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
+    let refused = |why: String, advice: String| FileError::Writable { path: shown.clone(), why, advice };
+    let found = fs::metadata(path).map_err(unreadable)?;
+    if !found.is_file() {
+        return Ok(());
+    }
+    // Many systems give each user a group of the same number, and let it write what the user makes.
+    let private = found.uid() != 0 && found.gid() == found.uid();
+    if found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !private) {
+        let who = if found.mode() & 0o002 != 0 { "everybody" } else { "its group" };
+        let why = format!("can be changed by {who} (mode {:04o})", found.mode() & 0o7777);
+        return Err(refused(why, format!("Run: chmod go-w {shown}")));
+    }
+    let real = fs::canonicalize(path).map_err(unreadable)?;
+    let Some(folder) = real.parent() else { return Ok(()) };
+    let of_folder = fs::metadata(folder).map_err(unreadable)?;
+    let (open, sticky) = (of_folder.mode() & 0o002 != 0, of_folder.mode() & 0o1000 != 0);
+    let (own, owner) = (rustix::process::geteuid().as_raw(), found.uid());
+    let advice = "Put it into a folder that only you may write.".to_owned();
+    if open && !sticky {
+        return Err(refused(format!("is in {}, where everybody may replace it", folder.display()), advice));
+    }
+    if open && owner != own && owner != 0 {
+        let why = format!("is in {}, where everybody may place files, and belongs to user {owner}", folder.display());
+        return Err(refused(why, advice));
+    }
+    Ok(())
+}
+
+/// Elsewhere rights are not those of Unix.
+#[cfg(not(unix))]
+pub fn refuse_writable(_: &Path) -> Result<(), FileError> {
+    Ok(())
+}
+
+/// Whether other users may read a file that holds a secret.
+#[cfg(unix)]
+#[must_use]
+pub fn others_may_read(path: &str) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o044 != 0)
+}
+
+/// Elsewhere rights are not those of Unix.
+#[cfg(not(unix))]
+#[must_use]
+pub fn others_may_read(_: &str) -> bool {
+    false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn with_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_others_may_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        fs::write(&file, "x").unwrap();
+        for (of_file, of_folder, refused) in [
+            (0o600, 0o700, None),
+            (0o644, 0o755, None),
+            (0o644, 0o775, None),
+            (0o644, 0o1777, None),
+            (0o664, 0o700, Some("by its group (mode 0664)")),
+            (0o666, 0o700, Some("by everybody")),
+            (0o602, 0o700, Some("by everybody")),
+            (0o600, 0o777, Some("everybody may replace it")),
+        ] {
+            with_mode(&file, of_file);
+            with_mode(folder.path(), of_folder);
+            let said = read(&file.display().to_string()).map_err(|error| error.to_string());
+            match refused {
+                None => assert_eq!(said, Ok("x".to_owned()), "{of_file:o} {of_folder:o}"),
+                Some(why) => assert!(said.clone().unwrap_err().contains(why), "{of_file:o} {of_folder:o}: {said:?}"),
+            }
+        }
+        with_mode(folder.path(), 0o700);
+        with_mode(&file, 0o640);
+        assert!(others_may_read(&file.display().to_string()));
+        with_mode(&file, 0o600);
+        assert!(!others_may_read(&file.display().to_string()));
+    }
+
+    #[test]
+    fn a_file_that_another_user_placed_where_everybody_may_is_refused() {
+        // Only root can place one.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("coordination.sqlite");
+        fs::write(&file, "").unwrap();
+        with_mode(&file, 0o600);
+        with_mode(folder.path(), 0o1777);
+        let other = rustix::fs::Uid::from_raw(4711);
+        rustix::fs::chown(&file, Some(other), None).unwrap();
+        assert!(refuse_writable(&file).unwrap_err().to_string().contains("belongs to user 4711"));
+        with_mode(folder.path(), 0o755);
+        refuse_writable(&file).unwrap();
+    }
+}

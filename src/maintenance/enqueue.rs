@@ -1,0 +1,103 @@
+//! Asking for a place in the queue.
+
+use jiff::Timestamp;
+
+use super::{
+    lock::{Enqueued, Leases, Refusal, Request, ServerLock, reaches},
+    native::Native,
+    node::NodeRecord,
+    spec::Kind,
+    state::{KnownTo, Maintenance, Phase},
+};
+
+impl ServerLock {
+    /// Asks for a place in the queue, or finds the one that an earlier run of the same request has.
+    ///
+    /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be attached.
+    pub fn enqueue(&mut self, request: Request, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
+        self.refuse_unreadable(&request.id)?;
+        let digest = request.spec.digest();
+        if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
+            if let Some(refusal) = existing.refuses_request(&request.owner, &request.spec) {
+                return Err(refusal);
+            }
+            reaches(existing, request.location.as_ref())?;
+            let asking = &request.asking;
+            if let Some(refusal) = existing.refuses_state(&asking.state).filter(|_| !asking.adopt) {
+                return Err(refusal);
+            }
+            self.refuse_if_in_use(&existing.uid, leases, now)?;
+            let (uid, known) = (existing.uid.clone(), existing.known_to.clone());
+            if known.is_some_and(|known| asking.adopt && known.state != asking.state) {
+                let by = request.runner.to_string();
+                self.take_over(&uid, KnownTo::new(&asking.state, now, &by), now)?;
+            }
+            let record = self.get_mut(&uid)?;
+            record.requester = request.runner;
+            record.keeps_place = request.keeps_place;
+            record.spec.hold_place_for = request.spec.hold_place_for;
+            record.adopt_update();
+            self.audit_uid(now, &uid, "adopted", String::new());
+            return Ok(Enqueued::Adopted(uid));
+        }
+        if let Some(released) = self.released(&request.id, &request.spec.triggers) {
+            return Err(Refusal::ReleasedBefore { released: Box::new(released.clone()) });
+        }
+        if let Some(holder) = self.holder().filter(|holder| holder.is_replaced_by(&request)) {
+            return Err(Refusal::OwnPredecessor { holder: holder.id.clone(), id: request.id });
+        }
+        if let Some(parent) = &request.spec.parent {
+            if let Some(refusal) = self.get(parent).and_then(|hold| hold.refuses_under(&request.owner)) {
+                return Err(refusal);
+            }
+            let held = self.slot.as_ref().is_some_and(|slot| slot.uid == *parent);
+            if !held {
+                return Err(Refusal::ParentNotHolding);
+            }
+            self.get(parent).map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
+        } else if request.spec.kind != Kind::Maintenance {
+            let ours =
+                self.holder().filter(|holder| holder.owner == request.owner && holder.spec.kind == Kind::Maintenance);
+            if let Some(holder) = ours {
+                return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
+            }
+        }
+        self.accept_name(&request.id, now);
+        self.last_ticket += 1;
+        let record = Maintenance {
+            uid: request.uid.clone(),
+            id: request.id,
+            lock_key: self.key.clone(),
+            owner: request.owner,
+            digest,
+            location: request.location,
+            update: None,
+            known_to: None,
+            native: request.native.map(Native::new),
+            spec: request.spec,
+            ticket_number: self.last_ticket,
+            requested_at: now,
+            requester: request.runner,
+            admitted_at: None,
+            closes_at: None,
+            started_at: None,
+            phase: Phase::Pending,
+            prior: None,
+            node: NodeRecord::default(),
+            took_over: None,
+            handed_to: None,
+            booted: false,
+            outcome: None,
+            last_power: None,
+            attachment: None,
+            generation: 0,
+            calls_until: None,
+            detached_at: Some(now),
+            keeps_place: request.keeps_place,
+        };
+        let detail = record.spec.summary();
+        self.active.push(record);
+        self.audit_uid(now, &request.uid, "enqueued", detail);
+        Ok(Enqueued::New(request.uid))
+    }
+}

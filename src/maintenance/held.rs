@@ -1,0 +1,106 @@
+//! What a process does with a maintenance that is in force: wait for its end, change it, end it.
+
+use super::{
+    change::Change,
+    decide::{Decision, Finish, Goal, Situation, take_turn},
+    hand_over,
+    midway::ends_with_hold,
+    native,
+    power::{Need, Verdict},
+    queue::{Turn, turn_in},
+    spec::{CompleteWhen, Kind, WaitFor},
+    state::{Ending, Maintenance, Phase},
+    update,
+};
+
+/// What is done with a maintenance that is in force.
+pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    if let Goal::Release(ending) = &at.intent.goal {
+        if let Some(decision) = ends_with_hold(at, record) {
+            return decision;
+        }
+        if record.spec.kind == Kind::Operation {
+            // It is done, and there is nothing to put back: nobody's turn is needed.
+            return Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
+        }
+        if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {
+            if at.intent.stop {
+                return Decision::Finished(Finish::Interrupted);
+            }
+            let reason = format!("waiting until {} is done with this server", actor.id);
+            if at.intent.timed_out {
+                return Decision::Finished(Finish::TimedOut(reason));
+            }
+            let wake = actor.attachment.as_ref().and_then(|a| at.leases.until(a));
+            return Decision::Wait { reason, poll: false, wake };
+        }
+        return gives_back(at, record, ending.clone());
+    }
+    if record.update.is_some() {
+        return checking(at, record);
+    }
+    let (Goal::Hold(WaitFor::Completed), Some(condition)) = (&at.intent.goal, &record.spec.complete_when) else {
+        return Decision::Finished(Finish::Reached);
+    };
+    if at.intent.stop {
+        return Decision::Finished(Finish::Interrupted);
+    }
+    if let Some(decision) = native::check(at, record) {
+        return decision;
+    }
+    if record.is_overdue(at.now) {
+        return Decision::Change(Change::BeginRelease(Ending::Expired));
+    }
+    let (said, by) = match condition {
+        CompleteWhen::PowerState(wanted) => match &at.facts.machine {
+            None => return Decision::Look(Need::Machine),
+            Some(machine) if machine.power.settled() == Some(*wanted) => (Ok(()), format!("power {wanted}")),
+            Some(machine) => (Err(format!("power is {}, {wanted} ends it", machine.power)), String::new()),
+        },
+        CompleteWhen::Url(_) => match &at.facts.completion {
+            None => return Decision::Look(Need::Completion),
+            Some(said) => (said.clone(), "its URL".to_owned()),
+        },
+    };
+    match said {
+        Ok(()) => gives_back(at, record, Ending::CompletedBy(by)),
+        Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
+        Err(reason) => Decision::Wait {
+            reason: format!("in maintenance: {reason}"),
+            poll: true,
+            wake: record.expires_at().filter(|at_end| *at_end > at.now),
+        },
+    }
+}
+
+/// Ends a maintenance that is in force: the next one takes the server as it is, or it is restored.
+fn gives_back(at: &Situation<'_>, record: &Maintenance, ending: Ending) -> Decision {
+    let next = hand_over::successor(at.lock, at.leases, record, at.aging, at.now);
+    match next.filter(|_| hand_over::is_passed_on(&ending)) {
+        // Nothing of it may still come when the next one begins.
+        Some(next) => take_turn(at, record).unwrap_or(Decision::Change(Change::HandOver(next.uid.clone(), ending))),
+        None => Decision::Change(Change::BeginRelease(ending)),
+    }
+}
+
+/// A change in place that is wanted: nothing is touched before everything that can be checked is.
+fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
+    if at.intent.stop {
+        return Decision::Change(Change::RefuseUpdate("it was interrupted before it began".to_owned()));
+    }
+    let awaits_turn = record.awaiting_turn().is_some();
+    if at.intent.timed_out {
+        let waited = match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
+            Turn::Wait { reason, .. } if awaits_turn => format!(": it was {reason}"),
+            _ => String::new(),
+        };
+        return Decision::Change(Change::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
+    }
+    match update::check(record, at.facts) {
+        Verdict::Look(need) => Decision::Look(need),
+        Verdict::Fail(cause) => Decision::Change(Change::RefuseUpdate(cause)),
+        // Admission begins it.
+        _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(Change::BeginUpdate)),
+        _ => Decision::Change(Change::BeginUpdate),
+    }
+}
