@@ -22,6 +22,9 @@ fn table() -> Vec<(String, &'static str)> {
             &format!("server = \"node1\"\n namespace = \"a\"\n name = \"b\"\n operation = \"ForceRestart\"\n {more}"),
         )
     };
+    let boots = |more: &str| {
+        typed("metal_server_boot_configuration", &format!("server = \"node1\"\n method = \"pxe\"\n {more}"))
+    };
     let https = "endpoint = \"https://10.0.0.1\"";
     vec![
         (held("priority = 1.5"), "priority"),
@@ -51,6 +54,14 @@ fn table() -> Vec<(String, &'static str)> {
         (boot("method = \"http\", image = \"http://x/y\", image_sha256 = \"abc\""), "boot_configuration.image_sha256"),
         (boot("method = \"pxe\", boot_mode = \"BIOS\""), "boot_configuration.boot_mode"),
         (boot("method = \"pxe\", ready_when = { url = \"x\" }"), "boot_configuration.ready_when.url"),
+        (held("hand_over = \"sometimes\""), "hand_over"),
+        (boots("policy = \"Nobody\""), "policy"),
+        (boots("policy = \"Enforced\"\n require_claim = true"), "require_claim"),
+        (boots("escalate_after = \"soon\""), "escalate_after"),
+        (boots("priority = 101"), "priority"),
+        (boots("window = { schedule = \"nonsense\", duration = \"1h\" }"), "window.schedule"),
+        (boots("maintenance_id = \"a/b\"\n window = { schedule = \"0 22 * * SAT\", duration = \"1h\" }"), "window"),
+        (boots("maintenance_id = \"nonsense\""), "maintenance_id"),
         (operation("maintenance_id = \"nonsense\""), "maintenance_id"),
         (operation("priority = 0.5"), "priority"),
         (operation("").replace("ForceRestart", "Explode"), "operation"),
