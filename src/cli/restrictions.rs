@@ -20,7 +20,7 @@ pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Re
     }
     if json {
         let released: Vec<_> = allowed.released.iter().map(|one| shape::pick(one, shape::RELEASED)).collect();
-        let block = shape::pick(&allowed.block, shape::BLOCK);
+        let block = shape::block(allowed.block.as_ref());
         return Ok(pretty(&json!({ "id": id, "allowed": released, "unblocked": block })));
     }
     let Restrictions { block, released } = allowed;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     engine::Forbidden,
-    maintenance::{ids::Runner, lock::AuditEvent, report::Line},
+    maintenance::{ids::Runner, lock::AuditEvent, report::Line, restrictions::Block},
 };
 
 /// The version of the shape. Its first number grows when something is removed or changes its meaning.
@@ -102,12 +102,16 @@ pub(super) fn events(events: &[AuditEvent]) -> Vec<Value> {
 
 /// What a release forbids.
 pub(super) fn forbidden(forbidden: &Forbidden) -> (Value, Value) {
-    let block = forbidden.block.as_ref().map_or(Value::Null, |block| {
+    (pick(&forbidden.released, RELEASED), block(forbidden.block.as_ref()))
+}
+
+/// The block of a server; null where there is none.
+pub(super) fn block(block: Option<&Block>) -> Value {
+    block.map_or(Value::Null, |block| {
         let mut shown = pick(block, BLOCK);
         shown["by"] = process(&block.by);
         shown
-    });
-    (pick(&forbidden.released, RELEASED), block)
+    })
 }
 
 #[cfg(test)]

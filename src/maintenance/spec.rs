@@ -271,6 +271,13 @@ impl Spec {
         }
     }
 
+    /// The same with a server that is only locked said to stay as it is.
+    #[must_use]
+    pub fn stated_effect(&self) -> String {
+        let effect = self.effect();
+        if effect.is_empty() { "is locked; power and boot do not change.".to_owned() } else { effect }
+    }
+
     /// One line that lets a person tell two requests apart.
     #[must_use]
     pub fn summary(&self) -> String {

@@ -15,9 +15,7 @@ use super::{
 
 /// What [`Spec::effect`] says of the server, with its name. A server that is only locked is said to stay as it is.
 pub(super) fn of(spec: &Spec) -> String {
-    let effect = spec.effect();
-    let effect = if effect.is_empty() { "is locked; power and boot do not change." } else { &effect };
-    format!("{} {}", spec.server, effect.trim_end_matches('.'))
+    format!("{} {}", spec.server, spec.stated_effect().trim_end_matches('.'))
 }
 
 /// The effect of a specification that is carried out; unknown while something of it is.

@@ -56,6 +56,7 @@ pub(super) struct Prospect {
     pub(super) server: String,
     /// What happens to the server, in words; empty when it is only taken.
     pub(super) effect: String,
+    stated_effect: String,
     /// Its power now; `None`: its BMC does not answer.
     pub(super) power: Option<PowerState>,
     /// Whether the store answered.
@@ -99,6 +100,7 @@ impl Prospect {
         let mut prospect = Self {
             server: spec.server.clone(),
             effect: spec.effect(),
+            stated_effect: spec.stated_effect(),
             power,
             digest: engine.as_asked_here(spec).digest(),
             ..Self::default()
@@ -124,11 +126,10 @@ impl Prospect {
     /// In sentences, for a reviewer.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        let effect = if self.effect.is_empty() { "is locked; power and boot do not change." } else { &self.effect };
-        lines.push(format!("{} {effect}", self.server));
+        lines.push(format!("{} {}", self.server, self.stated_effect));
         let power = self.power.map_or("unknown".to_owned(), |power| power.to_string());
         lines.push(format!("Now: {power}."));
-        lines.extend(self.owner_line.clone());
+        lines.extend(self.owner_line.iter().map(|line| format!("Owner: {line}")));
         let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
         if let Some(hold) = &self.own_hold {
             lines.push(format!("Queue: {hold} of the same owner holds it."));
@@ -144,7 +145,7 @@ impl Prospect {
         });
         lines.extend(self.hand_over.clone());
         lines.extend(self.name.lines());
-        lines.extend(self.window_line.clone());
+        lines.extend(self.window_line.iter().map(|line| format!("Window: {line}")));
         lines
     }
 
@@ -155,7 +156,7 @@ impl Prospect {
         let mut found = Vec::new();
         if self.approval_missing {
             let line = self.owner_line.as_deref().unwrap_or_default();
-            found.push((APPROVAL_MISSING, format!("{server}: {}", line.trim_start_matches("Owner: "))));
+            found.push((APPROVAL_MISSING, format!("{server}: {line}")));
         }
         if let Some(hold) = &self.own_hold {
             let why = format!(
@@ -169,7 +170,7 @@ impl Prospect {
             found.push((AHEAD, format!("{server}: {} ahead: {}.", names.len(), names.join(", "))));
         }
         if let Some(line) = self.window_line.as_deref().filter(|_| self.window_closed) {
-            found.push((WINDOW_CLOSED, format!("{server}: {}", line.trim_start_matches("Window: "))));
+            found.push((WINDOW_CLOSED, format!("{server}: {line}")));
         }
         let refusals = self.name.refusals().into_iter();
         found.extend(refusals.map(|(summary, why)| (summary, format!("{server}: {why}"))));
@@ -184,21 +185,21 @@ impl Prospect {
         let claim = view.lock.ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
         if spec.policy == Policy::Enforced {
-            self.owner_line = claim.map(|claim| format!("Owner: {claim}; is told but not asked (Enforced)."));
+            self.owner_line = claim.map(|claim| format!("{claim}; is told but not asked (Enforced)."));
             return;
         }
         if engine.always_performs() {
             let whom = claim.map_or_else(|| "nobody claimed it".to_owned(), ToString::to_string);
-            let line = format!("Owner: {whom}; is not asked (the provider's always_perform_maintenance).");
+            let line = format!("{whom}; is not asked (the provider's always_perform_maintenance).");
             self.owner_line = Some(line);
             return;
         }
         let Some(claim) = claim else {
             self.approval_missing = spec.require_claim;
             let line = if spec.require_claim {
-                "Owner: nobody has claimed it, and require_claim waits until somebody does and approves."
+                "nobody has claimed it, and require_claim waits until somebody does and approves."
             } else {
-                "Owner: Nobody has claimed it: no approval is needed."
+                "Nobody has claimed it: no approval is needed."
             };
             self.owner_line = Some(line.to_owned());
             return;
@@ -213,9 +214,9 @@ impl Prospect {
         self.approval_missing = !approved;
         let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
         let mut line = if approved {
-            format!("Owner: {claim} has approved it.")
+            format!("{claim} has approved it.")
         } else {
-            format!("Owner: {claim}, no approval yet for {name} (digest {}).", self.digest)
+            format!("{claim}, no approval yet for {name} (digest {}).", self.digest)
         };
         if !approved && let Some(after) = spec.escalate_after {
             let after = shown_duration(after);
@@ -230,13 +231,13 @@ impl Prospect {
         let next = match window.may_start(now) {
             Start::Now(opening) => {
                 self.window = Some((opening.start, opening.end));
-                self.window_line = Some(format!("Window: open until {}.", window.shown(opening.end)));
+                self.window_line = Some(format!("open until {}.", window.shown(opening.end)));
                 return;
             }
             Start::At(next) => next,
             Start::Never => {
                 self.window_closed = true;
-                self.window_line = Some("Window: it never opens again.".to_owned());
+                self.window_line = Some("it never opens again.".to_owned());
                 return;
             }
         };
@@ -254,7 +255,7 @@ impl Prospect {
                 shown_duration(patience)
             ));
         }
-        self.window_line = Some(format!("Window: {opens}."));
+        self.window_line = Some(format!("{opens}."));
     }
 
     fn guess_start(&mut self, now: Timestamp) {
