@@ -9,6 +9,8 @@ mod group;
 mod keys;
 mod leases;
 mod link;
+mod prune;
+mod rights;
 mod rows;
 mod time;
 mod url;
@@ -29,6 +31,7 @@ use tokio::sync::watch::Receiver;
 use uuid::Uuid;
 
 pub use self::url::EtcdOptions;
+pub(super) use self::url::prefix_of;
 
 use self::{
     fault::Faults,
@@ -385,21 +388,7 @@ impl Store for EtcdStore {
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
-        let found = self
-            .link
-            .patience
-            .repeat(|| async {
-                // Each key has at least one line.
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
-                let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
-                self.link.get(self.link.keys.audit_all(id), newest.with_limit(limit)).await
-            })
-            .await?;
-        let mut lines = Vec::new();
-        for pair in found.kvs().iter().rev() {
-            lines.extend(json::<Vec<AuditEvent>>(pair, &self.link.faults)?);
-        }
-        Ok(lines.split_off(lines.len().saturating_sub(limit)))
+        whole::audit(self, id, limit).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -412,7 +401,7 @@ impl Store for EtcdStore {
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         let now = self.time.now().await?;
-        self.link.patience.once(whole::prune(self, forgotten_before(now, keep), now, most)).await
+        self.link.patience.once(prune::prune(self, forgotten_before(now, keep), now, most)).await
     }
 
     async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {

@@ -60,6 +60,11 @@ pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Res
     serde_json::from_slice(pair.value()).map_err(|error| faults.record(String::from_utf8_lossy(pair.key()), &error))
 }
 
+/// The owner's words. Those that cannot be read count for nothing: an approver could freeze the server with them.
+fn words_of(pair: Option<&KeyValue>) -> Words {
+    pair.and_then(|pair| serde_json::from_slice(pair.value()).ok()).unwrap_or_default()
+}
+
 pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
@@ -167,7 +172,7 @@ pub(super) fn read(
 /// The last commits of both.
 fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &Faults) -> Result<Commits, StoreError> {
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
-    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words = words_of(words);
     Ok(Commits::parse(&head.commits, &words.commits))
 }
 
@@ -212,7 +217,7 @@ fn assemble(
 ) -> Result<Read, StoreError> {
     let raw = head.map(|pair| Arc::from(pair.value()));
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
-    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words = words_of(words);
     let mut lock = ServerLock::new(key.clone());
     lock.generation = head.generation;
     lock.last_ticket = head.last_ticket;
