@@ -103,7 +103,7 @@ impl ServerLock {
             }
         }
         self.accept_name(&request.id, now);
-        self.last_ticket += 1;
+        self.last_ticket = self.last_ticket.checked_add(1).ok_or(Refusal::NoNumberLeft("ticket number"))?;
         let record = Maintenance {
             uid: request.uid.clone(),
             id: request.id,
@@ -163,7 +163,7 @@ impl ServerLock {
     ) -> Result<Fence, Refusal> {
         self.refuse_if_in_use(uid, leases, now)?;
         self.refuse_before_inspection(uid)?;
-        self.generation += 1;
+        self.generation = self.generation.checked_add(1).ok_or(Refusal::NoNumberLeft("generation"))?;
         let generation = self.generation;
         let record = self.get_mut(uid)?;
         record.generation = generation;

@@ -215,7 +215,26 @@ async fn an_object_without_its_label_is_no_lock() {
     policies.delete("metal-store", &DeleteParams::default()).await.unwrap();
     let bare = json!({"metadata": {"name": name}, "data": lock.data});
     until("the end of the policy", async || create(&admin, bare.clone()).await.ok()).await;
+    // `store check` names what an attack before the policy left.
+    for trap in [&traps()[0], &traps()[2]] {
+        let metadata =
+            json!({"name": format!("metal-journal-{}", uuid::Uuid::new_v4().simple()), "labels": {KIND: "journal"}});
+        let mut made = json!({"metadata": metadata, "data": {"entries": "[]", "key": "\"k\""}});
+        for (field, value) in trap.as_object().unwrap() {
+            match value {
+                Value::Object(more) => made["metadata"].as_object_mut().unwrap().extend(more.clone()),
+                value => made[field] = value.clone(),
+            }
+        }
+        create(&admin, made).await.unwrap();
+    }
+    let forged = json!({"metadata": {"name": "something", "labels": {KIND: "journal"}}, "data": {"entries": "[]"}});
+    create(&admin, forged).await.unwrap();
     let fresh = guarded.open("runner").await;
+    let told = fresh.contents().await.unwrap().violations().join("\n");
+    for part in ["has owners", "is immutable", "the ConfigMap something has a label of another kind"] {
+        assert!(told.contains(part), "{told}");
+    }
     let error = fresh.view(&key("k")).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
 }
