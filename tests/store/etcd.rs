@@ -523,6 +523,26 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
+/// A lock costs three ranges (its head, the owner's words, the marks) and its records; who is alive is listed once per group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_read_together_list_the_processes_once() {
+    const SERVERS: u32 = 48;
+    let (cluster, prefix) = (Etcd::start(1, &[]), Etcd::prefix());
+    let store = open(&cluster.url(&prefix)).await;
+    let keys: Vec<_> = (0..SERVERS).map(|n| key(&format!("k{n}"))).collect();
+    for (n, k) in (0..SERVERS).zip(&keys) {
+        enqueue(&*store, k, &request(&format!("m{n}"), n)).await.unwrap();
+    }
+    let fresh = open(&cluster.url(&prefix)).await;
+    let before = cluster.ranges();
+    let views = join_all(keys.iter().map(|k| fresh.view(k))).await;
+    assert!(views.iter().all(|view| view.as_ref().is_ok_and(|view| view.lock.active.len() == 1)));
+    let ranges = cluster.ranges() - before;
+    // With a list for each server they would be five for each.
+    let servers = u64::from(SERVERS);
+    assert!((servers * 4..servers * 9 / 2).contains(&ranges), "{ranges} ranges for {SERVERS} servers");
+}
+
 /// They are read with each look at a server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_used_approvals_stays_when_their_claim_ends() {

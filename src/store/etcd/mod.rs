@@ -157,8 +157,9 @@ impl EtcdStore {
         let mut known = known.filter(|known| known.revision > 0);
         let read = loop {
             let reads = rows::reads(&self.link.keys, key, known.as_ref());
-            let found = Reads::of(self.groups.read(key, reads).await?.response.op_responses());
-            if let Some(read) = rows::read(found, key, known.take(), now, &self.link.faults)? {
+            let reply = self.groups.read(key, reads).await?;
+            let (found, alive) = (Reads::of(reply.response.op_responses()), &reply.alive);
+            if let Some(read) = rows::read(found, alive, key, known.take(), now, &self.link.faults)? {
                 break read;
             }
         };
@@ -224,7 +225,7 @@ impl Conditional for EtcdStore {
         let now = self.time.now().await?;
         let meta = self.meta().clone();
         let (transaction, names) = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
-        let Reply { revision, response: reply } = self.groups.write(&change.after.key, transaction).await?;
+        let Reply { revision, response: reply, .. } = self.groups.write(&change.after.key, transaction).await?;
         if reply.succeeded() {
             return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
         }
