@@ -138,6 +138,13 @@ async fn nobody_hands_a_lock_to_the_collector_or_freezes_it() {
     let refused = collects.delete(&name, &DeleteParams::default()).await.unwrap_err().to_string();
     assert!(refused.contains("a lock is never deleted"), "{refused}");
     guarded.the_hold_goes_on().await;
+    // The end of the namespace is no attack.
+    let deletes = guarded.cluster.user(
+        "system:serviceaccount:kube-system:namespace-controller",
+        &["system:serviceaccounts", "system:authenticated"],
+    );
+    let deletes: Api<ConfigMap> = Api::namespaced(Kubernetes::client(&deletes).await, "metal");
+    deletes.delete(&name, &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +175,11 @@ async fn the_name_of_an_object_says_what_it_is() {
         (format!("metal-bound-{digest}"), "name"),
     ] {
         create(&runner, object(&name, json!({KIND: kind}), json!({}))).await.expect_err(&name);
+    }
+    // The API server makes the name.
+    for labels in [json!({}), json!({KIND: "journal"})] {
+        let made = json!({"metadata": {"generateName": "metal-lock-", "labels": labels}, "data": granted});
+        create(&runner, made).await.unwrap_err();
     }
     // What is not ours is left alone, and is not made ours.
     let admin = guarded.raw("admin").await;
