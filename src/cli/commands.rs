@@ -110,7 +110,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         return check_servers(&cli.common, servers, environment, &stop).await;
     }
     if let Command::Store { command: StoreCommand::Roles { kind } } = cli.command {
-        return Ok(stores::roles_of(kind, cli.common.coordination_url.as_deref(), environment)?.into());
+        return Ok(stores::roles_of(kind, cli.common.coordination_url.as_deref(), environment, cli.common.json)?.into());
     }
     let touches = matches!(
         cli.command,

@@ -37,7 +37,12 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
 }
 
 /// Prints the roles of a store, without asking it.
-pub(super) fn roles_of(kind: RolesOf, url: Option<&str>, environment: &Environment) -> Result<String, CommandError> {
+pub(super) fn roles_of(
+    kind: RolesOf,
+    url: Option<&str>,
+    environment: &Environment,
+    json: bool,
+) -> Result<String, CommandError> {
     let kind = match kind {
         RolesOf::Kubernetes => RoleKind::Kubernetes,
         RolesOf::Postgres => RoleKind::Postgres,
@@ -45,7 +50,8 @@ pub(super) fn roles_of(kind: RolesOf, url: Option<&str>, environment: &Environme
     };
     let url = url.or_else(|| environment.variables.get("METAL_COORDINATION_URL").map(String::as_str));
     let url = url.map(|url| SecretString::from(url.to_owned()));
-    Ok(store::roles(kind, url.as_ref())?)
+    let roles = store::roles(kind, url.as_ref())?;
+    Ok(if json { pretty(&json!({ "roles": roles })) } else { roles })
 }
 
 /// Verifies the audit log.

@@ -180,3 +180,28 @@ async fn wide_grants_and_a_deleted_lock_are_told() {
     let told = runs.contents().await.unwrap().violations().join("\n");
     assert!(told.contains("the lock of k is gone"), "{told}");
 }
+
+/// An approver may write nonsense where it writes; that keeps nobody from the server, and is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_that_cannot_be_read_freeze_no_server() {
+    let guarded = Guarded::start().await;
+    let runs = guarded.open("runner").await;
+    let k = key("k");
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (uid, fence) = join(&*runs, &k, &asks("a", 1)).await.unwrap();
+    let mut etcdctl = guarded.raw("approver").await;
+    etcdctl.put(guarded.key("approvals/k"), "{", None).await.unwrap();
+    etcdctl.put(guarded.key("told/ops/c/x"), "{", None).await.unwrap();
+    let told = runs.contents().await.unwrap().violations().join("\n");
+    for part in ["approvals/k", "told/ops/c/x"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!try_admit(&*runs, &k, &uid, fence).await.unwrap());
+    assert_eq!(said(&*runs, &id("c")).await, ["claimed"]);
+    finish(&*runs, &k, &uid, fence).await.unwrap();
+    // The next approval takes its place.
+    let approves = guarded.open("approver").await;
+    let (uid, fence) = join(&*runs, &k, &asks("b", 2)).await.unwrap();
+    approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
+    assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());
+}

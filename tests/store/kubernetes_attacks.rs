@@ -214,6 +214,28 @@ async fn an_approver_adds_to_what_was_said_and_takes_nothing_away() {
     assert_eq!(guarded.runs.contents().await.unwrap().violations(), [""; 0]);
 }
 
+/// An approver may write nonsense where it writes; that keeps nobody from the server, and is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_that_cannot_be_read_freeze_no_server() {
+    let guarded = Guarded::start().await;
+    let maps = guarded.raw("approver").await;
+    let lock = guarded.lock(&key("k")).await;
+    let name = lock.metadata.name.unwrap();
+    for (part, nonsense) in [("approvals", "{"), ("order", "[]"), ("said", "[1,")] {
+        patch(&maps, &name, &json!({"data": {part: nonsense}})).await.unwrap();
+    }
+    let told = guarded.runs.contents().await.unwrap().violations().join("\n");
+    for part in ["\"approvals\"", "\"order\"", "\"said\""] {
+        assert!(told.contains(part), "{told}");
+    }
+    let (uid, fence) = &guarded.waiter;
+    assert!(!try_admit(&*guarded.runs, &key("k"), uid, *fence).await.unwrap());
+    finish(&*guarded.runs, &key("k"), uid, *fence).await.unwrap();
+    // What was written stays where it is.
+    guarded.runs.prune(std::time::Duration::ZERO, 100).await.unwrap();
+    assert_eq!(guarded.lock(&key("k")).await.data.unwrap()["said"], "[1,");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_without_its_label_is_no_lock() {
     let guarded = Guarded::start().await;
