@@ -22,8 +22,8 @@ use crate::{
 };
 
 use super::{
-    Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
-    stores, table, watch,
+    AuditCommand, Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers,
+    shape, show, stores, table, watch,
 };
 
 /// Why a command failed.
@@ -109,6 +109,9 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     if let Command::Check { servers } = cli.command {
         return check_servers(&cli.common, servers, environment, &stop).await;
     }
+    if let Command::Store { command: StoreCommand::Roles { kind } } = cli.command {
+        return Ok(stores::roles_of(kind, cli.common.coordination_url.as_deref(), environment, cli.common.json)?.into());
+    }
     let touches = matches!(
         cli.command,
         Command::Complete { .. } | Command::Drive { .. } | Command::Release { accept_as_is: false, allow: false, .. }
@@ -189,7 +192,7 @@ async fn check_servers(
 /// Whether a command reads the store and nothing else: then it does not make one.
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
-        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } => true,
+        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } | Command::Audit { .. } => true,
         Command::Claims { .. } => !cli.common.metal_operator,
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
@@ -298,6 +301,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             )),
         },
         Command::Store { command } => stores::run(engine, command, json).await,
+        Command::Audit { command: AuditCommand::Verify } => stores::verify_audit(engine, json).await,
         Command::Server { command } => servers::run(engine, command, json).await,
     }
 }

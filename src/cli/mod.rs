@@ -53,6 +53,8 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
   terraform-provider-metal store migrate
+  terraform-provider-metal store roles postgres
+  terraform-provider-metal audit verify
   terraform-provider-metal completion bash
   terraform-provider-metal --help
 ";
@@ -221,6 +223,11 @@ enum Command {
         #[command(subcommand)]
         command: ServerCommand,
     },
+    /// The audit log as a whole
+    Audit {
+        #[command(subcommand)]
+        command: AuditCommand,
+    },
     /// The coordination store as a whole
     Store {
         #[command(subcommand)]
@@ -247,7 +254,20 @@ impl From<CompletionShell> for Shell {
 }
 
 #[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing. PostgreSQL only:
+    /// no other store chains its lines
+    Verify,
+}
+
+#[derive(Debug, Subcommand)]
 enum StoreCommand {
+    /// Print the roles that share a store, for its administrator to apply: SQL, manifests or etcdctl commands. Asks no store;
+    /// the prefix or namespace is that of the coordination store
+    Roles {
+        /// The kind of store
+        kind: RolesOf,
+    },
     /// Check what must always be true of it, and say what is wrong; changes nothing
     Check,
     /// Print everything in it as JSON, to be imported elsewhere; refused while a server is held
@@ -283,6 +303,14 @@ enum StoreCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+/// A kind of store with roles.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum RolesOf {
+    Kubernetes,
+    Postgres,
+    Etcd,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,12 +2,17 @@
 
 use std::{fs, path::Path};
 
+use secrecy::SecretString;
 use serde_json::json;
 
-use crate::{engine::Engine, store::Contents};
+use crate::{
+    engine::Engine,
+    settings::Environment,
+    store::{self, AuditProof, Contents, RoleKind},
+};
 
 use super::{
-    StoreCommand,
+    RolesOf, StoreCommand,
     commands::{CommandError, parse, pretty},
 };
 
@@ -20,12 +25,52 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
             // The form of the store itself, for import.
             Ok(format!("{:#}\n", json!(contents)))
         }
+        // Answered without a store.
+        StoreCommand::Roles { .. } => Ok(String::new()),
         StoreCommand::Migrate { even_though_older_versions_are_alive } => {
             super::migrate::run(engine, even_though_older_versions_are_alive, json).await
         }
         StoreCommand::Import { file } => import(engine, &file, json).await,
         StoreCommand::Restored { reason, seen } => restored(engine, &said(&reason)?, seen, json).await,
         StoreCommand::Inspected { ids, reason } => inspected(engine, &ids, &said(&reason)?, json).await,
+    }
+}
+
+/// Prints the roles of a store, without asking it.
+pub(super) fn roles_of(
+    kind: RolesOf,
+    url: Option<&str>,
+    environment: &Environment,
+    json: bool,
+) -> Result<String, CommandError> {
+    let kind = match kind {
+        RolesOf::Kubernetes => RoleKind::Kubernetes,
+        RolesOf::Postgres => RoleKind::Postgres,
+        RolesOf::Etcd => RoleKind::Etcd,
+    };
+    let url = url.or_else(|| environment.variables.get("METAL_COORDINATION_URL").map(String::as_str));
+    let url = url.map(|url| SecretString::from(url.to_owned()));
+    let roles = store::roles(kind, url.as_ref())?;
+    Ok(if json { pretty(&json!({ "roles": roles })) } else { roles })
+}
+
+/// Verifies the audit log.
+pub(super) async fn verify_audit(engine: &Engine, json: bool) -> Result<String, CommandError> {
+    let address = engine.store().address();
+    match engine.store().verify_audit().await? {
+        AuditProof::Broken(line) => Err(CommandError::Other(format!(
+            "the audit log of {address} does not fit from here on: {line}. All lines before it are as they were written"
+        ))),
+        AuditProof::None(why) => {
+            Err(CommandError::Other(format!("the audit log of {address} has no chain to be verified: {why}")))
+        }
+        AuditProof::Whole { lines, forgotten, waiting } if json => Ok(pretty(&json!({
+            "store": address, "lines": lines, "pruned": forgotten, "waiting": waiting,
+        }))),
+        AuditProof::Whole { lines, forgotten, waiting } => Ok(format!(
+            "{address}: {lines} lines of the audit log are as they were written; {forgotten} older ones were pruned, and \
+             {waiting} are not in the chain yet\n"
+        )),
     }
 }
 

@@ -63,7 +63,7 @@ impl ServerLock {
             }
         }
         self.accept_name(&request.id, now);
-        self.last_ticket += 1;
+        self.last_ticket = self.last_ticket.checked_add(1).ok_or(Refusal::NoNumberLeft("ticket number"))?;
         let record = Maintenance {
             uid: request.uid.clone(),
             id: request.id,

@@ -41,6 +41,9 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
     wrong
 }
 
+/// Half of what the narrowest store counts to.
+const LARGEST: u64 = 1 << 62;
+
 /// What is wrong with the identifiers of servers: each belongs to one lock, and one server to one holder.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
@@ -69,6 +72,11 @@ pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) ->
 }
 
 fn of_lock(lock: &ServerLock, wrong: &mut Vec<String>) {
+    for (what, number) in [("generation", lock.generation), ("ticket number", lock.last_ticket)] {
+        if number > LARGEST {
+            wrong.push(format!("the {what} of {} is {number}, which leaves no room to grow", lock.key));
+        }
+    }
     let key = &lock.key;
     wrong.extend(lock.unreadable.iter().map(|record| {
         let name = record.id.as_ref().map_or_else(|| "a maintenance".to_owned(), ToString::to_string);

@@ -85,6 +85,11 @@ pub enum Refusal {
         /// The one in force.
         current: Generation,
     },
+    /// The lock has given out its largest number.
+    #[error(
+        "the lock of the server has given out its largest {0}: `store check` names it, and an administrator repairs it"
+    )]
+    NoNumberLeft(&'static str),
     /// Same name, another wish.
     #[error("{id} exists with another specification")]
     OtherSpec {

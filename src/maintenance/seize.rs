@@ -28,7 +28,7 @@ impl ServerLock {
         if record.generation != seen {
             return Err(Refusal::OtherGeneration { named: seen, current: record.generation });
         }
-        self.generation += 1;
+        self.generation = self.generation.checked_add(1).ok_or(Refusal::NoNumberLeft("generation"))?;
         let generation = self.generation;
         let mut predecessors = Vec::new();
         // What acts under the hold is fenced with it.

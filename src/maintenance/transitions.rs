@@ -76,7 +76,7 @@ impl ServerLock {
     ) -> Result<Fence, Refusal> {
         self.refuse_if_in_use(uid, leases, now)?;
         self.refuse_before_inspection(uid)?;
-        self.generation += 1;
+        self.generation = self.generation.checked_add(1).ok_or(Refusal::NoNumberLeft("generation"))?;
         let generation = self.generation;
         let record = self.get_mut(uid)?;
         record.generation = generation;

@@ -202,6 +202,15 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             ),
             AttributePath::new("name"),
         ),
+        Refusal::NoNumberLeft(what) => (
+            format!("The lock of {server} has no {what} left"),
+            format!(
+                "The stored {what} is the largest one, so that no process can act on the server. No process counts that far: a \
+                 role of the store wrote it. {NOTHING_DONE} `terraform-provider-metal store check` names the lock; an \
+                 administrator of the store repairs it."
+            ),
+            AttributePath::new("server"),
+        ),
         Refusal::InUse { id, by, until } => (
             format!("{id} is being worked on"),
             format!(

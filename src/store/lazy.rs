@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{Contents, Found, LockView, Store, StoreError, Transition, Usage};
+use super::{AuditProof, Contents, Found, LockView, Store, StoreError, Transition, Usage};
 
 /// Opens a store.
 pub type Opener =
@@ -138,6 +138,10 @@ impl Store for LazyStore {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.get().await?.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self) -> Result<AuditProof, StoreError> {
+        self.get().await?.verify_audit().await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -4,6 +4,7 @@
 //! has no rule of its own. Whatever judges leases uses the store's clock, so that no decision compares the clocks of two
 //! machines.
 
+mod audit;
 mod capacity;
 mod contents;
 mod error;
@@ -17,6 +18,7 @@ mod memory;
 mod optimistic;
 mod patience;
 mod postgres;
+mod roles;
 mod sqlite;
 mod together;
 mod told;
@@ -38,6 +40,7 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
+pub use audit::{AuditProof, BrokenLine};
 pub use contents::Contents;
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore};
@@ -45,6 +48,7 @@ pub use kubernetes::{KubernetesOptions, KubernetesStore};
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use roles::{RoleKind, roles};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 pub use versions::{AliveProcess, Usage, VERSION};
 
@@ -158,6 +162,11 @@ pub trait Store: Send + Sync + Debug {
 
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
+
+    /// Verifies that the whole audit log is as it was written.
+    async fn verify_audit(&self) -> Result<AuditProof, StoreError> {
+        Ok(AuditProof::None("this kind of store keeps none"))
+    }
 
     /// Everything it holds, of one moment.
     async fn contents(&self) -> Result<Contents, StoreError>;

@@ -64,6 +64,11 @@ impl Watchers {
         self.inner().keys.keys().cloned().collect()
     }
 
+    /// Whether a key is watched.
+    pub(super) fn watches(&self, key: &LockKey) -> bool {
+        self.inner().keys.contains_key(key)
+    }
+
     /// Wakes everybody: the store cannot be watched at the moment, and they will want to know.
     pub(super) fn wake_all(&self) {
         for watched in self.inner().keys.values() {

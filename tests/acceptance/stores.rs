@@ -216,9 +216,7 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
     let (fleet, runner) = (Fleet::new(1).await, machine(Host::OpenTofu, &server.url("postgres", &database)));
     fleet.configure(&runner, &maintenance("node1", "one", ""));
     runner.apply().await.succeeded();
-    let guide = include_str!("../../docs/guides/many-runners.md");
-    let grants = guide.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
-    server.sql(&database, grants);
+    server.sql(&database, &runner.metal(&["store", "roles", "postgres"]).await.succeeded().stdout);
     let reviewer = machine(Host::OpenTofu, &server.url("metal_reviewer", &database));
     fleet.configure(&reviewer, &maintenance("node1", "two", ""));
     reviewer.try_plan().await.succeeded().says("1 ahead: tests/one").is_silent_about("did not answer");
@@ -234,8 +232,8 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_of_a_cluster_plans_with_the_right_to_read_only() {
     let cluster = Kubernetes::start();
-    let guide = include_str!("../../docs/guides/many-runners.md").split("\n## Kubernetes\n").nth(1).unwrap();
-    cluster.apply(guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap());
+    let printed = machine(Host::OpenTofu, "kubernetes://metal").metal(&["store", "roles", "kubernetes"]).await;
+    cluster.apply(&printed.succeeded().stdout);
     let as_a = |role: &str| Kubernetes::store_of("metal", &cluster.user("ada", &[&format!("metal-{role}s")]));
     let (fleet, runner) = (Fleet::new(1).await, machine(Host::OpenTofu, &as_a("runner")));
     fleet.configure(&runner, &maintenance("node1", "one", ""));

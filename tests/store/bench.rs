@@ -586,7 +586,7 @@ fn schemas(table: &str, number: i64) -> String {
 }
 
 /// The tables of a PostgreSQL store, in the order in which they refer to each other.
-const TABLES: [&str; 7] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit"];
+const TABLES: [&str; 8] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit", "audit_chain"];
 
 async fn sql_of(file: &Path, sql: &str) {
     use sqlx::{ConnectOptions as _, Connection as _};

@@ -26,6 +26,7 @@ use terraform_provider_metal::{
 
 use crate::{
     bench::{Bench, WrongClock, apply, etcd, finish, hold, join, soon, try_admit},
+    etcd_attacks::{Guarded, PASSWORD},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
     talk::{a_crowd_leaves, a_group_loses_its_reply, approval, approve, claim, enqueue, of, said, timed, until},
@@ -522,6 +523,26 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
+/// A lock costs three ranges (its head, the owner's words, the marks) and its records; who is alive is listed once per group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_read_together_list_the_processes_once() {
+    const SERVERS: u32 = 48;
+    let (cluster, prefix) = (Etcd::start(1, &[]), Etcd::prefix());
+    let store = open(&cluster.url(&prefix)).await;
+    let keys: Vec<_> = (0..SERVERS).map(|n| key(&format!("k{n}"))).collect();
+    for (n, k) in (0..SERVERS).zip(&keys) {
+        enqueue(&*store, k, &request(&format!("m{n}"), n)).await.unwrap();
+    }
+    let fresh = open(&cluster.url(&prefix)).await;
+    let before = cluster.ranges();
+    let views = join_all(keys.iter().map(|k| fresh.view(k))).await;
+    assert!(views.iter().all(|view| view.as_ref().is_ok_and(|view| view.lock.active.len() == 1)));
+    let ranges = cluster.ranges() - before;
+    // With a list for each server they would be five for each.
+    let servers = u64::from(SERVERS);
+    assert!((servers * 4..servers * 9 / 2).contains(&ranges), "{ranges} ranges for {SERVERS} servers");
+}
+
 /// They are read with each look at a server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_used_approvals_stays_when_their_claim_ends() {
@@ -547,77 +568,6 @@ async fn nothing_of_used_approvals_stays_when_their_claim_ends() {
     apply(&*store, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap();
     assert_eq!(marks().await, 0);
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
-}
-
-/// Who writes what, below the prefix of the store. All roles also read everything below it.
-///
-/// | permission of etcd | `runner` | `approver` | `reviewer` |
-/// |---|---|---|---|
-/// | `read --prefix metal/` | yes | yes | yes |
-/// | `readwrite metal/meta` | yes, until the store has its id | | |
-/// | `readwrite --prefix metal/lock/` | yes | | |
-/// | `readwrite --prefix metal/active/` | yes | | |
-/// | `readwrite --prefix metal/used/` | yes | | |
-/// | `readwrite --prefix metal/name/` | yes | | |
-/// | `readwrite --prefix metal/uid/` | yes | | |
-/// | `readwrite --prefix metal/past/` | yes | | |
-/// | `readwrite --prefix metal/alive/` | yes | | |
-/// | `readwrite --prefix metal/seen/` | yes | | |
-/// | `readwrite --prefix metal/bound/` | yes | | |
-/// | `readwrite --prefix metal/audit/` | yes | yes | |
-/// | `readwrite --prefix metal/old/` | yes | yes | |
-/// | `readwrite --prefix metal/approvals/` | | yes | |
-///
-/// A runner asks, holds, claims and gives back, but cannot give the owner's approval. An approver gives approvals and
-/// takes them back, but cannot ask for a server. A reviewer sees everything and changes nothing.
-const WRITES: [(&str, &[&str]); 3] = [
-    (
-        "runner",
-        &["meta", "lock/", "active/", "used/", "name/", "uid/", "past/", "alive/", "seen/", "bound/", "audit/", "old/"],
-    ),
-    ("approver", &["approvals/", "audit/", "old/"]),
-    ("reviewer", &[]),
-];
-
-/// With everything in it that a URL has a meaning for.
-const PASSWORD: &str = "hunter@2:/?#%";
-
-/// A cluster with these users, and a URL for one of them.
-struct Guarded {
-    cluster: Etcd,
-    prefix: String,
-}
-
-impl Guarded {
-    async fn start() -> Self {
-        use etcd_client::Permission;
-        let (cluster, prefix) = (Etcd::start(1, &["--bcrypt-cost=4"]), Etcd::prefix());
-        let mut auth = raw(&cluster.hosts()).await.auth_client();
-        auth.user_add("root", PASSWORD, None).await.unwrap();
-        auth.user_grant_role("root", "root").await.unwrap();
-        for (name, writes) in WRITES {
-            auth.role_add(name).await.unwrap();
-            let all = Permission::read(format!("{prefix}/")).with_prefix();
-            auth.role_grant_permission(name, all).await.unwrap();
-            for key in writes {
-                let both = Permission::read_write(format!("{prefix}/{key}"));
-                let both = if key.ends_with('/') { both.with_prefix() } else { both };
-                auth.role_grant_permission(name, both).await.unwrap();
-            }
-            auth.user_add(name, PASSWORD, None).await.unwrap();
-            auth.user_grant_role(name, name).await.unwrap();
-        }
-        auth.auth_enable().await.unwrap();
-        Self { cluster, prefix }
-    }
-
-    fn url(&self, login: &str) -> String {
-        format!("etcd://{login}{}/{}", self.cluster.hosts(), self.prefix)
-    }
-
-    async fn open(&self, user: &str) -> Arc<EtcdStore> {
-        open(&self.url(&format!("{user}:hunter%402%3A%2F%3F%23%25@"))).await
-    }
 }
 
 /// What may not be done, and says so without the password.

@@ -218,6 +218,9 @@ async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
 /// What is told of a record that cannot be read, in a lock that can.
 const A_RECORD: &str = "invalid type: integer `7`";
 
+/// What is told of an owner's words that cannot be read.
+const WORDS: &str = "\"approvals\"";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_is_not_understood_is_named() {
     let cluster = shared().await;
@@ -228,7 +231,7 @@ async fn an_object_that_is_not_understood_is_named() {
         (json!({"active": "[{\"uid\""}), "\"active\""),
         (json!({"head": "no JSON"}), "\"head\""),
         (json!({"head": null}), "\"head\""),
-        (json!({"approvals": "[]"}), "\"approvals\""),
+        (json!({"approvals": "[]"}), WORDS),
         (json!({"outbox": "{}"}), "\"outbox\""),
     ]
     .into_iter()
@@ -246,6 +249,10 @@ async fn an_object_that_is_not_understood_is_named() {
         assert!(wrong.iter().any(|line| line.contains(told)), "{wrong:?}");
         if told == A_RECORD {
             assert_eq!(store.view(&k).await.unwrap().lock.unreadable.len(), 1);
+        } else if told == WORDS {
+            // An approver writes them: they count for nothing, and keep nobody from the server.
+            assert!(store.view(&k).await.unwrap().lock.ownership.approvals.is_empty());
+            enqueue(&*store, &k, &request("other", 2)).await.unwrap();
         } else {
             let view = store.view(&k).await.unwrap_err();
             for error in [view, enqueue(&*store, &k, &request("other", 2)).await.unwrap_err()] {

@@ -1,6 +1,6 @@
-//! The roles of the guide, exactly as it says, before a real API server.
+//! The roles exactly as the program prints them, before a real API server.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,20 +22,16 @@ use terraform_provider_metal::{
 use crate::{
     bench::{apply, finish, join, kubernetes, soon, try_admit},
     records::{TTL, id, key, request, runner, spec},
+    roles,
     support::kubernetes::Kubernetes,
     talk::{approval, approve, claim, enqueue, said, until},
 };
 
-/// The manifests of the guide: the roles, and the policy.
-fn manifests() -> [String; 2] {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/many-runners.md");
-    let text = std::fs::read_to_string(guide).unwrap();
-    let section = text.split("\n## Kubernetes\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    // What Nodes need beside has a part of its own, and a test of its own.
-    let section = section.split("\n### ").next().unwrap();
-    let blocks = section.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
-    let blocks: Vec<String> = blocks.collect();
-    blocks.try_into().unwrap()
+/// What the program prints: the roles, and the policy.
+async fn manifests() -> [String; 2] {
+    let printed = roles::printed("kubernetes", "kubernetes://metal").await;
+    let at = printed.find("---\napiVersion: admissionregistration").unwrap();
+    [printed[..at].to_owned(), printed[at..].to_owned()]
 }
 
 /// A cluster with the roles, and who has which.
@@ -46,8 +42,9 @@ struct Guarded {
 
 impl Guarded {
     async fn start() -> Self {
-        let start = || {
-            let (cluster, [roles, policy]) = (Kubernetes::start(), manifests());
+        let [roles, policy] = manifests().await;
+        let start = move || {
+            let cluster = Kubernetes::start();
             cluster.apply(&roles);
             Self { cluster, policy }
         };
@@ -148,11 +145,11 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     denied(approve(&*runs, &k, &word(&wish)).await, NO_APPROVAL);
     // The approver answers, and cannot ask.
     let made = enqueue(&*approves, &k, &request("b", 2)).await;
-    denied(made, NO_HOLD);
-    denied(apply(&*approves, &key("other"), |lock, _, now| lock.claim(claim("d"), now)).await, NO_HOLD);
+    lacks(made, "create", CONFIG_MAPS);
+    lacks(apply(&*approves, &key("other"), |lock, _, now| lock.claim(claim("d"), now)).await, "create", CONFIG_MAPS);
     denied(apply(&*approves, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await, NO_HOLD);
     denied(finish(&*approves, &k, &uid, generation).await, NO_HOLD);
-    denied(approves.bind("node-1", &k, false).await, NO_HOLD);
+    lacks(approves.bind("node-1", &k, false).await, "create", CONFIG_MAPS);
     assert_eq!(runs.view(&k).await.unwrap().lock, before);
     approve(&*approves, &k, &everything).await.unwrap();
     denied(withdraw(&*runs, &everything.uid).await, NO_APPROVAL);

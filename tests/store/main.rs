@@ -11,11 +11,15 @@
 mod bench;
 mod conformance;
 #[cfg(unix)]
+mod etcd_attacks;
+#[cfg(unix)]
 #[path = "etcd.rs"]
 mod etcd_only;
 #[cfg(unix)]
 mod file;
 mod golden;
+#[cfg(unix)]
+mod kubernetes_attacks;
 #[cfg(unix)]
 mod kubernetes_contents;
 #[cfg(unix)]
@@ -30,8 +34,12 @@ mod leases;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
+mod postgres_attacks;
+#[cfg(unix)]
 mod processes;
 mod records;
+#[cfg(unix)]
+mod roles;
 #[cfg(unix)]
 #[path = "../support/mod.rs"]
 mod support;

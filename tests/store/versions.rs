@@ -3,16 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
-use terraform_provider_metal::{
-    cli::{self, Exit},
-    settings::Environment,
-    store::{SqliteOptions, SqliteStore, Store, StoreError},
-};
-use tokio_util::sync::CancellationToken;
+use terraform_provider_metal::store::{SqliteOptions, SqliteStore, Store, StoreError};
 
 use crate::{
     bench::{HandClock, finish, hold, sqlite},
     records::{TTL, id, key, request, runner},
+    roles::run,
     support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
 };
 
@@ -123,17 +119,6 @@ async fn a_schema_that_is_too_old_is_left_to_store_migrate() {
 /// `terraform-provider-metal store …`: its output, or its error.
 async fn store(url: &str, arguments: &[&str]) -> Result<String, String> {
     run(&[&["store"], arguments].concat(), url).await
-}
-
-async fn run(arguments: &[&str], url: &str) -> Result<String, String> {
-    // As `main` does.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let all = [&["terraform-provider-metal", "--coordination-url", url], arguments].concat();
-    let all = all.into_iter().map(str::to_owned).collect();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let exit = cli::run(all, &Environment::default(), CancellationToken::new(), &mut out, &mut err).await;
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    if exit == Exit::Success { Ok(text(out)) } else { Err(text(err)) }
 }
 
 #[tokio::test]

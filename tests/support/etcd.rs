@@ -118,6 +118,17 @@ impl Etcd {
         Some(answer)
     }
 
+    /// How many ranges of keys the only member has read so far.
+    pub fn ranges(&self) -> u64 {
+        let metrics = self.get(0, "/metrics").unwrap();
+        let counted = metrics.lines().find_map(|line| line.strip_prefix("etcd_mvcc_range_total "));
+        let counted = counted.unwrap_or_else(|| panic!("etcd counts no ranges:\n{metrics}"));
+        // The number may be written as 1e+06.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        let counted = counted.trim().parse::<f64>().unwrap() as u64;
+        counted
+    }
+
     /// `host:port` of all members.
     pub fn hosts(&self) -> String {
         let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();

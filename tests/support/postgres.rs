@@ -184,14 +184,19 @@ impl Postgres {
 
     /// Runs SQL as the superuser and returns what it prints, unaligned.
     pub fn sql(&self, database: &str, sql: &str) -> String {
+        self.sql_as("postgres", database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Runs SQL as a role with PostgreSQL's own client: what it prints, unaligned, or its error.
+    pub fn sql_as(&self, role: &str, database: &str, sql: &str) -> Result<String, String> {
         let (program, port) = (programs().join("psql"), self.port.to_string());
         let done = Command::new(program)
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"])
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", role])
             .args(["-p", &port, "-d", database, "-c", sql])
             .output()
             .unwrap();
-        assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
     }
 
     /// Makes an empty database of a name that nobody else has.

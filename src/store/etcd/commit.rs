@@ -60,7 +60,9 @@ impl Writes<'_> {
         self.deletes.extend([self.keys.active(&record.lock_key, &record.uid), self.keys.name(&record.id)]);
     }
 
-    fn audit(&mut self, events: &[AuditEvent], commit: &str) -> Result<(), StoreError> {
+    /// The lines of one change. Those of the owner's words alone are where an approver may write, and no process follows what
+    /// an approver writes: they are found without a pointer when they are old.
+    fn audit(&mut self, events: &[AuditEvent], commit: &str, told_only: bool) -> Result<(), StoreError> {
         let mut names: Vec<(&MaintenanceId, Vec<&AuditEvent>)> = Vec::new();
         for event in events {
             match names.iter_mut().find(|(id, _)| **id == event.id) {
@@ -69,9 +71,12 @@ impl Writes<'_> {
             }
         }
         for (id, events) in names {
-            let key = format!("{}{commit}", self.keys.audit_all(id));
+            let all = if told_only { self.keys.told_all(id) } else { self.keys.audit_all(id) };
+            let key = format!("{all}{commit}");
             self.puts.insert(key.clone(), text(&id.to_string(), &events, self.faults)?);
-            self.old.push(key);
+            if !told_only {
+                self.old.push(key);
+            }
         }
         Ok(())
     }
@@ -111,7 +116,8 @@ pub(super) fn transaction(
     for record in change.written() {
         writes.active(record, change.is_new(record))?;
     }
-    writes.audit(change.events, commit)?;
+    let told_only = change.told_only();
+    writes.audit(change.events, commit, told_only)?;
     if change.adds() {
         // What ends a record writes about as much again.
         let bytes = writes.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -125,7 +131,6 @@ pub(super) fn transaction(
         let said = Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
-    let told_only = change.told_only();
     if !told_only {
         let head = Head {
             generation: after.generation,

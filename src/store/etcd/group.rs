@@ -3,13 +3,16 @@
 //! etcd takes a transaction as an operation of another one, with conditions of its own, and judges all conditions before
 //! anything of it is written ([`TxnOp::txn`], etcd API `RequestOp.request_txn`). So each succeeds or fails by itself. Reads and
 //! writes do not travel together: the conditions of a read would be older than what it reads.
+//!
+//! Each lock that is read needs the processes that are alive. All reads of one transaction are of one moment, so they are
+//! listed once for all of them.
 
 use std::sync::Arc;
 
-use etcd_client::{ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{KeyValue, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::future::BoxFuture;
 
-use super::link::Link;
+use super::{link::Link, rows::alive_read};
 use crate::{
     maintenance::ids::LockKey,
     store::{StoreError, together::Together},
@@ -24,6 +27,15 @@ pub(super) struct Reply {
     /// The revision of the store afterwards.
     pub(super) revision: Option<i64>,
     pub(super) response: TxnResponse,
+    /// The leases at that moment, where it was a read.
+    pub(super) alive: Arc<[KeyValue]>,
+}
+
+/// What travels with the transactions of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum With {
+    Nothing,
+    Alive,
 }
 
 /// Transactions about different locks that come together.
@@ -36,11 +48,11 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn new(link: &Arc<Link>) -> Self {
-        let together = || {
+        let together = |with| {
             let link = Arc::clone(link);
-            Together::apart(MOST, move |transactions| carry(Arc::clone(&link), transactions))
+            Together::apart(MOST, move |transactions| carry(Arc::clone(&link), transactions, with))
         };
-        Self { link: Arc::clone(link), reads: together(), writes: together() }
+        Self { link: Arc::clone(link), reads: together(With::Alive), writes: together(With::Nothing) }
     }
 
     /// A transaction that writes nothing.
@@ -64,12 +76,11 @@ impl Groups {
     }
 }
 
-fn carry(link: Arc<Link>, transactions: Vec<Txn>) -> BoxFuture<'static, Vec<Result<Reply, StoreError>>> {
+fn carry(link: Arc<Link>, transactions: Vec<Txn>, with: With) -> BoxFuture<'static, Vec<Result<Reply, StoreError>>> {
     Box::pin(async move {
         if transactions.len() > 1 {
-            let all = Txn::new().and_then(transactions.iter().cloned().map(TxnOp::txn).collect::<Vec<_>>());
-            match link.patience.attempt(link.txn(all)).await {
-                Ok(reply) => return part(&link, &reply, transactions.len()),
+            match send(&link, &transactions, with).await {
+                Ok(replies) => return replies.into_iter().map(Ok).collect(),
                 Err(error @ StoreError::Unavailable { .. }) => {
                     return transactions.iter().map(|_| Err(error.clone())).collect();
                 }
@@ -78,25 +89,45 @@ fn carry(link: Arc<Link>, transactions: Vec<Txn>) -> BoxFuture<'static, Vec<Resu
             }
         }
         let mut replies = Vec::with_capacity(transactions.len());
-        for transaction in transactions {
-            let reply = link.patience.attempt(link.txn(transaction)).await;
-            replies.push(reply.map(|response| Reply { revision: revision(&response), response }));
+        for transaction in &transactions {
+            let sent = send(&link, std::slice::from_ref(transaction), with).await;
+            replies.push(sent.and_then(|mut replies| replies.pop().ok_or_else(|| misunderstood(&link))));
         }
         replies
     })
 }
 
-fn revision(response: &TxnResponse) -> Option<i64> {
-    response.header().map(ResponseHeader::revision)
+/// Sends transactions as one: the replies to each. The revision is said once, for all.
+async fn send(link: &Link, transactions: &[Txn], with: With) -> Result<Vec<Reply>, StoreError> {
+    if let ([transaction], With::Nothing) = (transactions, with) {
+        let response = link.patience.attempt(link.txn(transaction.clone())).await?;
+        return Ok(vec![Reply { revision: revision(&response), response, alive: Arc::default() }]);
+    }
+    let each = transactions.iter().cloned().map(TxnOp::txn);
+    let first = (with == With::Alive).then(|| alive_read(&link.keys));
+    let all = Txn::new().and_then(first.into_iter().chain(each).collect::<Vec<_>>());
+    let reply = link.patience.attempt(link.txn(all)).await?;
+    let revision = revision(&reply);
+    let mut responses = reply.op_responses().into_iter();
+    let alive: Arc<[KeyValue]> = match with {
+        With::Nothing => Arc::default(),
+        With::Alive => match responses.next() {
+            Some(TxnOpResponse::Get(found)) => found.kvs().into(),
+            _ => return Err(misunderstood(link)),
+        },
+    };
+    let replies = responses.map(|response| match response {
+        TxnOpResponse::Txn(response) => Ok(Reply { revision, response, alive: Arc::clone(&alive) }),
+        _ => Err(misunderstood(link)),
+    });
+    let replies: Vec<Reply> = replies.collect::<Result<_, _>>()?;
+    if replies.len() == transactions.len() { Ok(replies) } else { Err(misunderstood(link)) }
 }
 
-/// The replies to each. The revision is said once, for all.
-fn part(link: &Link, reply: &TxnResponse, sent: usize) -> Vec<Result<Reply, StoreError>> {
-    let revision = revision(reply);
-    let mut responses = reply.op_responses().into_iter();
-    let next = |_| match responses.next() {
-        Some(TxnOpResponse::Txn(response)) => Ok(Reply { revision, response }),
-        _ => Err(link.faults.unavailable("it answered something else than was asked")),
-    };
-    (0..sent).map(next).collect()
+fn misunderstood(link: &Link) -> StoreError {
+    link.faults.unavailable("it answered something else than was asked")
+}
+
+fn revision(response: &TxnResponse) -> Option<i64> {
+    response.header().map(ResponseHeader::revision)
 }

@@ -11,10 +11,11 @@
 //! | `uid/<uid>` | where that record is |
 //! | `past/<namespace>/<name>/<uid>` | a record that is over |
 //! | `audit/<namespace>/<name>/<commit>` | what one change did |
+//! | `told/<namespace>/<name>/<commit>` | what one change of the owner's words did: the only lines that an approver writes |
 //! | `alive/<runner>` | there as long as the lease of the process; how long that lasts without a keep-alive |
 //! | `seen/<runner>` | when a process without a lease was first missed, or ended: its absence counts from there |
 //! | `bound/<name>` | the machine behind a server's name |
-//! | `old/<time>/<commit>` | what may be forgotten, by the time it became history |
+//! | `old/<time>/<commit>` | where to look for what may be forgotten, by the time it became history; the keys there decide |
 //! | `old/sweeper` | until when one process has the right to forget it |
 
 use jiff::Timestamp;
@@ -113,6 +114,10 @@ impl Keys {
         format!("{}audit/{}/{}/", self.0, part(id.namespace()), part(id.name()))
     }
 
+    pub(super) fn told_all(&self, id: &MaintenanceId) -> String {
+        format!("{}told/{}/{}/", self.0, part(id.namespace()), part(id.name()))
+    }
+
     pub(super) fn alive(&self, runner: &RunnerId) -> String {
         format!("{}alive/{}", self.0, part(&runner.0))
     }
@@ -138,6 +143,22 @@ impl Keys {
     /// What every [`Keys::old`] of an earlier time is smaller than.
     pub(super) fn old_before(&self, at: Timestamp) -> String {
         format!("{}old/{:020}/", self.0, at.as_microsecond().max(0))
+    }
+
+    /// Whether a key is one of history, by its form: a record that is over, or lines of the audit.
+    pub(super) fn is_history(&self, key: &str) -> bool {
+        let below = |kind: &str| key.strip_prefix(&self.all(kind));
+        let parts = |rest: &str| {
+            let parts: Vec<&str> = rest.split('/').collect();
+            parts.len() == 3 && parts.iter().all(|one| text(one).is_some_and(|plain| part(&plain) == **one))
+        };
+        ["past", "audit"].into_iter().filter_map(below).any(parts)
+    }
+
+    /// Whether a key is the pointer to a record.
+    pub(super) fn is_pointer(&self, key: &str) -> bool {
+        let rest = key.strip_prefix(&self.all("uid"));
+        rest.and_then(|rest| Some(part(&text(rest)?) == rest)).unwrap_or_default()
     }
 
     /// The last part of a key.

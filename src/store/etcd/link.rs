@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::{Client, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse, WatchClient};
+use etcd_client::{Client, GetOptions, GetResponse, KvClient, LeaseClient, Permission, Txn, TxnResponse, WatchClient};
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
@@ -60,6 +60,28 @@ impl Link {
     /// One transaction, once. On the heap, as what comes next: the client's own futures are large.
     pub(super) fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResponse, StoreError>> {
         Box::pin(async { self.kv().await?.txn(txn).await.map_err(|error| self.faults.etcd(&error)) })
+    }
+
+    /// The roles that the user of this connection may see, with what they permit; none where the cluster has no users.
+    pub(super) async fn roles(&self) -> Result<Vec<(String, Vec<Permission>)>, StoreError> {
+        let mut auth = self.client().await?.auth_client();
+        let fault = |error| self.faults.etcd(&error);
+        let Some(user) = self.parsed.user() else { return Ok(Vec::new()) };
+        // Only root may list them.
+        let names = match auth.role_list().await {
+            Ok(all) => all.roles().to_vec(),
+            Err(_) => match auth.user_get(user).await {
+                Ok(own) => own.roles().to_vec(),
+                // No users, or one that is known by its certificate.
+                Err(_) => return Ok(Vec::new()),
+            },
+        };
+        let mut roles = Vec::with_capacity(names.len());
+        for name in names {
+            let role = auth.role_get(name.clone()).await.map_err(fault)?;
+            roles.push((name, role.permissions()));
+        }
+        Ok(roles)
     }
 
     /// Some keys.

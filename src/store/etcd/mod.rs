@@ -9,6 +9,8 @@ mod group;
 mod keys;
 mod leases;
 mod link;
+mod prune;
+mod rights;
 mod rows;
 mod time;
 mod url;
@@ -29,6 +31,7 @@ use tokio::sync::watch::Receiver;
 use uuid::Uuid;
 
 pub use self::url::EtcdOptions;
+pub(super) use self::url::prefix_of;
 
 use self::{
     fault::Faults,
@@ -154,8 +157,9 @@ impl EtcdStore {
         let mut known = known.filter(|known| known.revision > 0);
         let read = loop {
             let reads = rows::reads(&self.link.keys, key, known.as_ref());
-            let found = Reads::of(self.groups.read(key, reads).await?.response.op_responses());
-            if let Some(read) = rows::read(found, key, known.take(), now, &self.link.faults)? {
+            let reply = self.groups.read(key, reads).await?;
+            let (found, alive) = (Reads::of(reply.response.op_responses()), &reply.alive);
+            if let Some(read) = rows::read(found, alive, key, known.take(), now, &self.link.faults)? {
                 break read;
             }
         };
@@ -221,7 +225,7 @@ impl Conditional for EtcdStore {
         let now = self.time.now().await?;
         let meta = self.meta().clone();
         let (transaction, names) = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
-        let Reply { revision, response: reply } = self.groups.write(&change.after.key, transaction).await?;
+        let Reply { revision, response: reply, .. } = self.groups.write(&change.after.key, transaction).await?;
         if reply.succeeded() {
             return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
         }
@@ -385,21 +389,7 @@ impl Store for EtcdStore {
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
-        let found = self
-            .link
-            .patience
-            .repeat(|| async {
-                // Each key has at least one line.
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
-                let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
-                self.link.get(self.link.keys.audit_all(id), newest.with_limit(limit)).await
-            })
-            .await?;
-        let mut lines = Vec::new();
-        for pair in found.kvs().iter().rev() {
-            lines.extend(json::<Vec<AuditEvent>>(pair, &self.link.faults)?);
-        }
-        Ok(lines.split_off(lines.len().saturating_sub(limit)))
+        whole::audit(self, id, limit).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -412,7 +402,7 @@ impl Store for EtcdStore {
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         let now = self.time.now().await?;
-        self.link.patience.once(whole::prune(self, forgotten_before(now, keep), now, most)).await
+        self.link.patience.once(prune::prune(self, forgotten_before(now, keep), now, most)).await
     }
 
     async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {

@@ -60,6 +60,11 @@ pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Res
     serde_json::from_slice(pair.value()).map_err(|error| faults.record(String::from_utf8_lossy(pair.key()), &error))
 }
 
+/// The owner's words. Those that cannot be read count for nothing: an approver could freeze the server with them.
+fn words_of(pair: Option<&KeyValue>) -> Words {
+    pair.and_then(|pair| serde_json::from_slice(pair.value()).ok()).unwrap_or_default()
+}
+
 pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
@@ -84,15 +89,16 @@ fn all(prefix: String) -> TxnOp {
     TxnOp::get(prefix, Some(GetOptions::new().with_prefix()))
 }
 
+/// Reads the processes that are alive: once for all locks that are read together.
+pub(super) fn alive_read(keys: &Keys) -> TxnOp {
+    all(keys.all("alive"))
+}
+
 /// Reads one lock: all of it, or only what moved since the revision that is known. The records are not looked at when
 /// nothing moved: etcd goes through all of them, whatever part of them is asked for.
 pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
-    let mut reads = vec![
-        TxnOp::get(keys.lock(key), None),
-        TxnOp::get(keys.approvals(key), None),
-        all(keys.used_all(key)),
-        all(keys.all("alive")),
-    ];
+    let mut reads =
+        vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None), all(keys.used_all(key))];
     let Some(known) = known else {
         reads.push(all(keys.active_all(key)));
         return Txn::new().and_then(reads);
@@ -121,10 +127,11 @@ impl Read {
     }
 }
 
-/// The answer to [`reads`]. `None` when what is known is later than what is there, as after a backup was restored: then all
+/// The answer to [`reads`], and that to [`alive_read`] of the same moment. `None` when what is known is later than what is there, as after a backup was restored: then all
 /// of it is read.
 pub(super) fn read(
     mut found: Reads,
+    alive: &[KeyValue],
     key: &LockKey,
     known: Option<Stored>,
     now: Timestamp,
@@ -133,7 +140,7 @@ pub(super) fn read(
     let head = found.next(faults)?;
     let words = found.next(faults)?;
     let used = found.next(faults)?;
-    let alive = alive(found.next(faults)?.kvs(), now, faults)?;
+    let alive = self::alive(alive, now, faults)?;
     let revision = revision(&[head.kvs(), words.kvs()]);
     let commits = commits(head.kvs().first(), words.kvs().first(), faults)?;
     let (records, unreadable) = match known {
@@ -167,7 +174,7 @@ pub(super) fn read(
 /// The last commits of both.
 fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &Faults) -> Result<Commits, StoreError> {
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
-    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words = words_of(words);
     Ok(Commits::parse(&head.commits, &words.commits))
 }
 
@@ -212,7 +219,7 @@ fn assemble(
 ) -> Result<Read, StoreError> {
     let raw = head.map(|pair| Arc::from(pair.value()));
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
-    let words: Words = words.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let words = words_of(words);
     let mut lock = ServerLock::new(key.clone());
     lock.generation = head.generation;
     lock.last_ticket = head.last_ticket;

@@ -41,6 +41,11 @@ pub(super) struct Parsed {
     identity: Option<(String, SecretString)>,
 }
 
+/// The prefix that a URL names.
+pub(in crate::store) fn prefix_of(url: &SecretString) -> Result<String, StoreError> {
+    Ok(parse(url)?.prefix)
+}
+
 fn refused(cause: impl Into<String>) -> StoreError {
     StoreError::Forbidden { address: "etcd://".to_owned(), cause: cause.into() }
 }
@@ -128,6 +133,11 @@ fn host(text: &str) -> Option<(String, bool)> {
 }
 
 impl Parsed {
+    /// The name of the login, if the URL has one.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.user.as_ref().map(|(name, _)| name.as_str())
+    }
+
     pub(super) fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(3))

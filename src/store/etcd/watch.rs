@@ -83,7 +83,7 @@ async fn open(watch: &Watch) -> Result<WatchStream, StoreError> {
         .once(async {
             let revision = look(watch).await?;
             let fault = |error: etcd_client::Error| link.faults.etcd(&error);
-            let from = || WatchOptions::new().with_prefix().with_start_revision(revision + 1);
+            let from = || WatchOptions::new().with_prefix().with_start_revision(revision.saturating_add(1));
             let mut client = link.watches().await?;
             let mut stream = client.watch(link.keys.all("lock"), Some(from())).await.map_err(fault)?;
             stream.watch(link.keys.all("approvals"), Some(from())).await.map_err(fault)?;

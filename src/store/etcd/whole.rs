@@ -1,20 +1,20 @@
-//! All of a prefix at once: to look it over, to move it, and to forget what is old.
+//! All of a prefix at once: to look it over, and to move it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{
     EtcdStore, Meta, SCHEMA,
     keys::Keys,
-    leases,
+    leases, rights,
     rows::{self, Head, Place, Read, Reads, Words, json, text},
 };
 use crate::{
     maintenance::{
         approval::Approval,
-        ids::{LockKey, RunnerId},
+        ids::{LockKey, MaintenanceId, RunnerId},
         lock::{AuditEvent, ServerLock},
         state::Maintenance,
     },
@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// How many keys are read, written or deleted at once.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
 
 /// All keys below a prefix, of one revision, page by page.
-async fn pages(store: &EtcdStore, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, StoreError> {
+pub(super) async fn pages(store: &EtcdStore, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, StoreError> {
     let link = &store.link;
     let end = format!("{}0", prefix.trim_end_matches('/'));
     let mut from = prefix.to_owned().into_bytes();
@@ -60,16 +60,82 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     let mut bindings = bindings.collect::<Result<Vec<_>, StoreError>>()?;
     bindings.sort();
     let mut lines = pages(store, &keys.all("audit"), revision).await?;
+    lines.extend(pages(store, &keys.all("told"), revision).await?);
     lines.sort_by_key(KeyValue::create_revision);
-    let mut audit = Vec::new();
+    let (mut audit, mut odd) = (Vec::new(), Vec::new());
     for pair in &lines {
-        audit.extend(json::<Vec<AuditEvent>>(pair, faults)?);
+        match json::<Vec<AuditEvent>>(pair, faults) {
+            Ok(lines) => audit.extend(lines),
+            Err(error) => odd.push(error.to_string()),
+        }
     }
+    for pair in pages(store, &keys.all("approvals"), revision).await? {
+        if let Err(error) = json::<Words>(&pair, faults) {
+            odd.push(format!("approvals that cannot be read count for nothing: {error}"));
+        }
+    }
+    odd.extend(misleading(store, &pages(store, &keys.all("old"), revision).await?));
+    odd.extend(without_lock(&locks, &history, &pages(store, &keys.all("active"), revision).await?));
+    odd.extend(rights::wide(store).await?);
     let names = pages(store, &keys.all("name"), revision).await?;
     let uids = pages(store, &keys.all("uid"), revision).await?;
     let mut oddities = oddities(store, &locks, &history, &names, &uids)?;
     oddities.extend(unread.into_iter().map(|record| record.why));
+    oddities.extend(odd);
     Ok(Contents { store_id: store.id.clone(), locks, history, bindings, audit, oddities })
+}
+
+/// The lines about one name, those that approvers wrote among them.
+pub(super) async fn audit(store: &EtcdStore, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+    let prefixes = [store.link.keys.audit_all(id), store.link.keys.told_all(id)];
+    // Each key has at least one line.
+    let most = i64::try_from(limit).unwrap_or(i64::MAX).max(1);
+    let newest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(most);
+    let found = store
+        .link
+        .patience
+        .repeat(|| async {
+            let reads = prefixes.iter().map(|prefix| TxnOp::get(prefix.clone(), Some(newest.clone())));
+            let reply = store.link.txn(Txn::new().and_then(reads.collect::<Vec<_>>())).await?;
+            let mut found = Reads::of(reply.op_responses());
+            Ok((found.next(&store.link.faults)?, found.next(&store.link.faults)?))
+        })
+        .await?;
+    let mut pairs: Vec<&KeyValue> = found.0.kvs().iter().chain(found.1.kvs()).collect();
+    pairs.sort_by_key(|pair| pair.create_revision());
+    // A role may write a line that cannot be read: `store check` tells of it.
+    let lines = pairs.iter().filter_map(|pair| serde_json::from_slice::<Vec<AuditEvent>>(pair.value()).ok());
+    let mut lines: Vec<AuditEvent> = lines.flatten().collect();
+    Ok(lines.split_off(lines.len().saturating_sub(limit)))
+}
+
+/// Keys that what is below `old/` names and that are none of history: earlier versions deleted them.
+fn misleading(store: &EtcdStore, old: &[KeyValue]) -> Vec<String> {
+    let (keys, sweeper) = (&store.link.keys, store.link.keys.sweeper());
+    let mut odd = Vec::new();
+    for pair in old.iter().filter(|pair| pair.key() != sweeper.as_bytes()) {
+        let at = String::from_utf8_lossy(pair.key()).into_owned();
+        let Ok(named) = serde_json::from_slice::<Vec<String>>(pair.value()) else {
+            odd.push(format!("{at} is not a list of keys"));
+            continue;
+        };
+        let wrong: Vec<&str> = named.iter().map(String::as_str).collect();
+        let wrong: Vec<&str> = wrong.into_iter().filter(|key| !keys.is_history(key) && !keys.is_pointer(key)).collect();
+        if !wrong.is_empty() {
+            odd.push(format!("{at} names {}, which does not belong to history and is not deleted", wrong.join(", ")));
+        }
+    }
+    odd
+}
+
+/// Servers with records and without a lock: its deletion ended a hold, and its generation would start again.
+fn without_lock(locks: &[ServerLock], history: &[Maintenance], active: &[KeyValue]) -> Vec<String> {
+    let known: HashSet<&LockKey> = locks.iter().map(|lock| &lock.key).collect();
+    let named = active.iter().filter_map(|pair| Keys::server(pair.key()));
+    let lost: BTreeSet<LockKey> = named.chain(history.iter().map(|record| record.lock_key.clone())).collect();
+    let lost = lost.into_iter().filter(|key| !known.contains(key));
+    lost.map(|key| format!("the lock of {key} is gone, and there are records of it: its generation would start again"))
+        .collect()
 }
 
 /// What points to nothing, and what nothing points to.
@@ -202,57 +268,4 @@ pub(super) async fn usage(store: &EtcdStore) -> Result<Usage, StoreError> {
     let meta = meta.kvs().first().map(|pair| json::<Meta>(pair, faults)).transpose()?;
     let schema = meta.map_or(SCHEMA, |meta| meta.schema);
     Ok(Usage { schema, newest: SCHEMA, alive })
-}
-
-/// A process that has been gone for less is remembered: a place in the queue may be kept for it.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
-
-/// Forgets what became history before a moment, and when those were last seen who are gone for longer.
-pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
-    let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
-    let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
-    let oldest = oldest.with_sort(SortTarget::Key, SortOrder::Ascend);
-    let found = link.get(keys.all("old"), oldest).await?;
-    let mut gone = 0;
-    for pair in found.kvs() {
-        let mut doomed: Vec<String> = json(pair, faults)?;
-        gone += doomed.len() as u64;
-        doomed.push(String::from_utf8_lossy(pair.key()).into_owned());
-        for some in doomed.chunks(PAGE) {
-            let deletes: Vec<TxnOp> = some.iter().map(|key| TxnOp::delete(key.clone(), None)).collect();
-            link.txn(Txn::new().and_then(deletes)).await?;
-        }
-    }
-    if gone == 0 {
-        gone = forget_processes(store, before.min(now.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN)), most).await?;
-    }
-    Ok(gone)
-}
-
-/// Forgets processes that ended before a moment and that no active record names.
-async fn forget_processes(store: &EtcdStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
-    let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
-    let reply = link.txn(Txn::new().and_then(rows::all_reads(keys))).await?;
-    let revision = reply.header().map(etcd_client::ResponseHeader::revision).unwrap_or_default();
-    let locks = rows::read_every(&mut Reads::of(reply.op_responses()), before, faults)?;
-    let records = locks.iter().flat_map(|read| &read.stored.lock.active);
-    let attached: HashSet<String> = records
-        .filter_map(|record| record.attachment.as_ref())
-        .map(|attachment| keys.seen(&attachment.runner.id))
-        .collect();
-    let mut doomed = Vec::new();
-    for pair in pages(store, &keys.all("seen"), revision).await? {
-        let key = String::from_utf8_lossy(pair.key()).into_owned();
-        if json::<Timestamp>(&pair, faults)? < before && !attached.contains(&key) {
-            doomed.push((key, pair.mod_revision()));
-        }
-    }
-    let mut gone = 0;
-    for (key, revision) in doomed.into_iter().take(most as usize) {
-        // One that came back, or was noted anew, is left alone.
-        let same = Compare::mod_revision(key.clone(), CompareOp::Equal, revision);
-        let delete = TxnOp::delete(key, None);
-        gone += u64::from(link.txn(Txn::new().when([same]).and_then([delete])).await?.succeeded());
-    }
-    Ok(gone)
 }

@@ -99,16 +99,15 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
         next.approvals = Some(Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() });
     }
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    let carried = if told_only { said.clone() } else { row.entries().cloned().collect() };
+    // A change of the words alone takes nothing away: an approver may only add. The next other change carries it on.
+    let carried: Vec<Entry> = if told_only { Vec::new() } else { row.entries().cloned().collect() };
     if text("history", &carried, &link.faults)?.len() > CARRIED {
         let name = objects::journal(&after.key, row.revision);
         // Whoever saw the same revision copies the same.
         let object = journal::object(&name, &after.key, &carried, &link.faults)?;
         link.patience.repeat(|| link.create(&name, object.clone())).await?;
         said.clear();
-        if !told_only {
-            outbox.clear();
-        }
+        outbox.clear();
     }
     let moved = |old: &[Entry], new: &[Entry]| old.len() != new.len();
     let anything = !entry.finished.is_empty() || !entry.events.is_empty();

@@ -99,7 +99,7 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Faul
 
 /// The entries of a journal, or those of a lock.
 pub(super) fn entries(map: &ConfigMap, faults: &Faults) -> Result<Vec<Entry>, StoreError> {
-    match map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).map(String::as_str) {
+    match objects::kind(&map.metadata) {
         Some("journal") => data(map, "entries", faults),
         Some("lock") => {
             let row = Row::of(map, faults)?;

@@ -135,12 +135,17 @@ impl Row {
 
     pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
         let revision = revision(&map.metadata, faults)?;
+        if objects::kind(&map.metadata) != Some("lock") {
+            return Err(misread(map, KIND, faults, "this label does not say that it is a lock"));
+        }
         let head: Option<Head> = data(map, "head", faults)?;
         let head = head.ok_or_else(|| misread(map, "head", faults, "it is missing"))?;
         if map.metadata.name.as_deref() != Some(objects::lock(&head.key).as_str()) {
             return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.0)));
         }
-        let words: Words = data(map, "approvals", faults)?;
+        // An approver writes this, `said` and `order`. What cannot be read of them counts for nothing, or an approver could
+        // freeze the server with it: [`oddities`] tells of it.
+        let words: Words = data(map, "approvals", faults).unwrap_or_default();
         let mut lock = ServerLock::new(head.key);
         lock.generation = head.generation;
         lock.last_ticket = head.last_ticket;
@@ -154,16 +159,16 @@ impl Row {
                 given.map(|approval| Approval { used_by: run(&approval.uid), ..approval }).collect();
         }
         lock.ownership.claim = head.claim;
-        let order: BTreeMap<String, i64> = data(map, "order", faults)?;
-        let entries = |key| -> Result<Vec<Entry>, StoreError> {
-            let mut entries: Vec<Entry> = data(map, key, faults)?;
+        let order: BTreeMap<String, i64> = data(map, "order", faults).unwrap_or_default();
+        let ordered = |mut entries: Vec<Entry>| {
             for entry in &mut entries {
                 // The newest is the one that made this revision.
                 entry.order = Some(order.get(&entry.commit).copied().unwrap_or(revision));
             }
-            Ok(entries)
+            entries
         };
-        let (outbox, said) = (entries("outbox")?, entries("said")?);
+        let (outbox, said) =
+            (ordered(data(map, "outbox", faults)?), ordered(data(map, "said", faults).unwrap_or_default()));
         Ok(Self {
             revision,
             lock: Arc::new(lock),
@@ -197,6 +202,16 @@ impl Row {
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().chain(&self.said)
     }
+}
+
+/// What an approver wrote that cannot be read.
+pub(super) fn oddities(map: &ConfigMap, faults: &Faults) -> Vec<String> {
+    let parts = [
+        data::<Words>(map, "approvals", faults).err(),
+        data::<Vec<Entry>>(map, "said", faults).err(),
+        data::<BTreeMap<String, i64>>(map, "order", faults).err(),
+    ];
+    parts.into_iter().flatten().map(|error| format!("what cannot be read counts for nothing: {error}")).collect()
 }
 
 /// Tells two objects apart that have one resourceVersion, as in a cluster whose etcd was restored: both parts that a commit

@@ -30,6 +30,7 @@ use tokio::sync::watch::Receiver;
 use uuid::Uuid;
 
 pub use self::url::KubernetesOptions;
+pub(super) use self::url::namespace_of;
 
 use self::{
     alive::{Alive, Look, Said},

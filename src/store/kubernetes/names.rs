@@ -52,8 +52,11 @@ pub(super) struct Pointer {
 
 impl Pointer {
     pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
-        let place: Option<(MaintenanceId, Uid, LockKey)> = data(map, "place", faults)?;
         let name = map.metadata.name.as_deref().unwrap_or_default();
+        if !matches!(objects::kind(&map.metadata), Some("name" | "uid")) {
+            return Err(faults.record(name, format!("its label {KIND} does not say that it is a pointer")));
+        }
+        let place: Option<(MaintenanceId, Uid, LockKey)> = data(map, "place", faults)?;
         let (id, uid, key) = place.ok_or_else(|| faults.record(name, "it leads nowhere"))?;
         Ok(Self { id, uid, key, resource_version: map.metadata.resource_version.clone() })
     }

@@ -91,12 +91,15 @@ async fn from_lock(
 ) -> Result<u64, StoreError> {
     let row = Row::of(map, &link.faults)?;
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    let gone =
-        journal::forget(&mut outbox, before, records, lines) + journal::forget(&mut said, before, records, lines);
+    let from_outbox = journal::forget(&mut outbox, before, records, lines);
+    let from_said = journal::forget(&mut said, before, records, lines);
+    let gone = from_outbox + from_said;
     if gone == 0 {
         return Ok(0);
     }
-    let next = Next { outbox: Some(outbox), said: Some(said), ..Next::default() };
+    // What did not move is not written: it may hold more than can be read.
+    let next =
+        Next { outbox: (from_outbox > 0).then_some(outbox), said: (from_said > 0).then_some(said), ..Next::default() };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
     Ok(if matches!(written, Written::Done(_)) { gone } else { 0 })
 }

@@ -66,6 +66,11 @@ fn is_namespace(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
+/// The namespace that a URL names.
+pub(in crate::store) fn namespace_of(url: &str) -> Result<String, StoreError> {
+    Ok(parse(url)?.namespace)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

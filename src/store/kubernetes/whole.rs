@@ -12,7 +12,7 @@ use super::{
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
     link::{Link, Written},
-    lock::{Head, Next, Row, Words, data, text, whole},
+    lock::{self, Head, Next, Row, Words, data, text, whole},
     names::{self, Pointer},
     objects::{self, FENCED, KIND},
 };
@@ -28,7 +28,7 @@ use crate::{
 const JOURNAL: usize = 8 * CARRIED;
 
 pub(super) fn kind(map: &ConfigMap) -> &str {
-    map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).map_or("", String::as_str)
+    objects::kind(&map.metadata).unwrap_or_default()
 }
 
 /// What a binding holds.
@@ -45,8 +45,17 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let maps = link.patience.repeat(|| link.list(KIND)).await?;
     let (mut locks, mut bindings, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
+    let mut oddities = Vec::new();
     for map in &maps {
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        if map.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+            oddities.push(format!("the ConfigMap {name} has owners: the garbage collector deletes it with them"));
+        }
+        if map.immutable == Some(true) {
+            oddities.push(format!("the ConfigMap {name} is immutable: no change of it can be stored"));
+        }
         match kind(map) {
+            "" => oddities.push(format!("the ConfigMap {name} has a label of another kind: it is not read")),
             "lock" => match Row::of(map, &link.faults) {
                 Ok(row) if only_fenced(map, &row) => {}
                 Ok(row) => locks.push((*row.lock).clone()),
@@ -60,6 +69,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             }
             _ => {}
         }
+        if kind(map) == "lock" {
+            oddities.extend(lock::oddities(map, &link.faults));
+        }
         match journal::entries(map, &link.faults) {
             // A lock that cannot be read is told of already.
             Err(StoreError::Unreadable { .. }) if kind(map) == "lock" => {}
@@ -69,7 +81,6 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let entries = journal::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
-    let mut oddities = Vec::new();
     for record in locks.iter().flat_map(|lock| &lock.active) {
         match taken.get(&record.id) {
             Some(pointer) if pointer.key == record.lock_key => {}

@@ -16,7 +16,10 @@ const VERSIONS: &str = "metal.schema_versions";
 const MIGRATING: i64 = 1_835_365_484;
 
 /// What this version reads and writes.
-pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: 1 };
+pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: ROLES };
+
+/// The schema from which on the database itself holds each role to what it may do, and chains the audit.
+pub(super) const ROLES: i64 = 2;
 
 /// The version of the schema; 0 when there is none.
 pub(super) async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreError> {

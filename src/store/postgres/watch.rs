@@ -48,9 +48,35 @@ pub(super) fn message(key: &LockKey, revision: i64) -> String {
     if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }
 }
 
-fn understood(payload: &str) -> Option<(LockKey, i64)> {
-    let (revision, key) = payload.split_once(' ')?;
-    Some((LockKey(unescaped(key)), revision.parse().ok()?))
+/// The lock that a notification is about; nothing where it names none. Each role of the database can send one with any
+/// revision in it, so it is a hint where to look, and what is read there counts.
+fn hinted(payload: &str) -> Option<LockKey> {
+    let (_, key) = payload.split_once(' ')?;
+    Some(LockKey(unescaped(key)))
+}
+
+/// Where to look.
+enum Look {
+    Nowhere,
+    /// At some of the watched locks.
+    At(Vec<LockKey>),
+    Everywhere,
+}
+
+impl Look {
+    /// Also where a notification leads.
+    fn and(&mut self, payload: &str, watchers: &Watchers) {
+        match (hinted(payload), self) {
+            (_, Self::Everywhere) => {}
+            (None, look) => *look = Self::Everywhere,
+            (Some(key), look) if watchers.watches(&key) => match look {
+                Self::At(keys) if keys.contains(&key) => {}
+                Self::At(keys) => keys.push(key),
+                _ => *look = Self::At(vec![key]),
+            },
+            _ => {}
+        }
+    }
 }
 
 /// What the watch of one store handle needs.
@@ -147,7 +173,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
 /// Watches until nobody is interested any more or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut ear = None;
-    let (mut look_now, mut hearing) = (true, Hearing::Deaf);
+    let (mut next, mut hearing) = (Look::Everywhere, Hearing::Deaf);
     while let Some(this) = watch.upgrade() {
         if this.watchers.nobody_left() {
             break;
@@ -160,7 +186,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
             Hearing::Deaf => this.interval.min(DEAF),
             Hearing::Crowded => this.interval.min(LOOK_WHEN_CROWDED),
         };
-        if look_now && let Err(error) = look(&this, hearing == Hearing::Crowded).await {
+        if let Err(error) = look(&this, &next, hearing == Hearing::Crowded).await {
             tracing::debug!(%error, "the coordination store cannot be watched");
             this.watchers.wake_all();
             pause = PAUSE_AFTER_FAULT;
@@ -179,25 +205,35 @@ pub(super) async fn run(watch: Weak<Watch>) {
             () = stop.cancelled() => break,
         };
         let Some(this) = watch.upgrade() else { break };
-        look_now = match heard {
-            Some(Heard::Change(payload)) => match understood(&payload) {
-                Some((key, revision)) => {
-                    this.watchers.moved(&key, revision);
-                    false
+        next = match heard {
+            Some(Heard::Change(payload)) => {
+                let mut look = Look::Nowhere;
+                look.and(&payload, &this.watchers);
+                // One look for all that was told meanwhile.
+                while let Some(more) = ear.as_mut().and_then(|ear| ear.heard.try_recv().ok()) {
+                    match more {
+                        Heard::Change(payload) => look.and(&payload, &this.watchers),
+                        Heard::Now(now) => (hearing, look) = (now, Look::Everywhere),
+                    }
                 }
-                None => true,
-            },
+                look
+            }
             Some(Heard::Now(now)) => {
                 hearing = now;
-                true
+                Look::Everywhere
             }
-            None => true,
+            None => Look::Everywhere,
         };
     }
 }
 
-async fn look(watch: &Watch, crowded: bool) -> Result<(), StoreError> {
-    let keys: Vec<String> = watch.watchers.keys().iter().map(|key| escaped(&key.0).into_owned()).collect();
+async fn look(watch: &Watch, at: &Look, crowded: bool) -> Result<(), StoreError> {
+    let keys = match at {
+        Look::Nowhere => return Ok(()),
+        Look::At(keys) => keys.clone(),
+        Look::Everywhere => watch.watchers.keys(),
+    };
+    let keys: Vec<String> = keys.iter().map(|key| escaped(&key.0).into_owned()).collect();
     let moved: Vec<(String, i64)> = watch
         .link
         .patience

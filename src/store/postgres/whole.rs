@@ -5,14 +5,15 @@ use std::time::Duration;
 use sqlx::{Connection as _, PgConnection};
 
 use super::{
-    PostgresStore,
+    PostgresStore, chain,
     commit::Written,
-    rows::{self, escaped, json, text, unescaped},
+    rights,
+    rows::{self, escaped, text, unescaped},
     schema,
 };
 use crate::{
-    maintenance::{ids::LockKey, lock::AuditEvent, quarantine::Unreadable, state::Maintenance},
-    store::{AliveProcess, Contents, SWEEPER, StoreError, Usage, versions::stamped},
+    maintenance::{approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, state::Maintenance},
+    store::{AliveProcess, AuditProof, Contents, SWEEPER, StoreError, Usage, versions::stamped},
 };
 
 /// Reads everything, of one moment.
@@ -33,7 +34,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         .fetch_all(&mut *db)
         .await
         .map_err(fault)?;
-    let audit: Vec<(String,)> = sqlx::query_as("SELECT body FROM metal.audit ORDER BY id")
+    let audit: Vec<(i64, String)> = sqlx::query_as("SELECT id, body FROM metal.audit ORDER BY id")
         .persistent(!link.pooled)
         .fetch_all(&mut *db)
         .await
@@ -43,12 +44,37 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
          JOIN metal.locks AS l USING (lock_key) WHERE l.claim IS NULL \
          UNION ALL \
          SELECT 'the record ' || m.uid || ' was written after ' || m.lock_key FROM metal.maintenances AS m \
-         JOIN metal.locks AS l USING (lock_key) WHERE m.revision > l.revision",
+         JOIN metal.locks AS l USING (lock_key) WHERE m.revision > l.revision \
+         UNION ALL \
+         SELECT 'the revision of ' || l.lock_key || ' is ' || l.revision || ', which cannot grow' FROM metal.locks AS l \
+         WHERE l.revision NOT BETWEEN 1 AND 4611686018427387904",
     )
     .persistent(!link.pooled)
     .fetch_all(&mut *db)
     .await
     .map_err(fault)?;
+    let mut oddities: Vec<String> = oddities.into_iter().map(|(line,)| line).collect();
+    let approvals: Vec<(String, String)> = sqlx::query_as("SELECT uid, body FROM metal.approvals ORDER BY id")
+        .persistent(!link.pooled)
+        .fetch_all(&mut *db)
+        .await
+        .map_err(fault)?;
+    for (uid, body) in &approvals {
+        if let Err(error) = serde_json::from_str::<Approval>(body) {
+            oddities.push(format!("the approval {uid} cannot be read and counts for nothing: {error}"));
+        }
+    }
+    let mut lines = Vec::new();
+    for (id, body) in &audit {
+        match serde_json::from_str::<AuditEvent>(body) {
+            Ok(event) => lines.push(event),
+            Err(error) => oddities.push(format!("the line {id} of the audit cannot be read: {error}")),
+        }
+    }
+    oddities.extend(rights::wide(&mut db, link.pooled, faults).await?);
+    if let AuditProof::Broken(line) = chain::read(&mut db, link.pooled, faults).await? {
+        oddities.push(format!("the audit log was changed: {line}"));
+    }
     db.commit().await.map_err(fault)?;
     session.end().await?;
     let mut bindings: Vec<(String, LockKey)> =
@@ -60,8 +86,8 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         locks: locks.into_iter().map(|view| (*view.lock).clone()).collect(),
         history,
         bindings,
-        audit: audit.iter().map(|(body,)| json("of the audit", body, faults)).collect::<Result<_, _>>()?,
-        oddities: oddities.into_iter().map(|(line,)| line).chain(unread.into_iter().map(|record| record.why)).collect(),
+        audit: lines,
+        oddities: oddities.into_iter().chain(unread.into_iter().map(|record| record.why)).collect(),
     })
 }
 
@@ -153,23 +179,34 @@ pub(super) async fn usage(store: &PostgresStore) -> Result<Usage, StoreError> {
     Ok(Usage { schema, newest: schema::SUPPORTED.newest, alive: alive.collect() })
 }
 
+/// How the audit log forgets, without a chain and with one.
+const PRUNE_UNCHAINED: &str = "WITH gone AS (DELETE FROM metal.audit WHERE id IN (SELECT a.id FROM metal.audit AS a \
+                               WHERE a.at < metal.clock() - $1 * interval '1 microsecond' ORDER BY a.at LIMIT $2) RETURNING 1) \
+                               SELECT count(*) FROM gone";
+const PRUNE_CHAINED: &str = "SELECT metal.forget_audit($1 * interval '1 microsecond', $2::integer)";
+
 /// Forgets what became history longer ago, and leases that nothing refers to.
 pub(super) async fn prune(store: &PostgresStore, keep: Duration, most: u32) -> Result<u64, StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
+    let mut session = link.session().await?;
+    let schema = schema::version(&mut session, faults).await?;
+    session.end().await?;
     let mut gone = 0;
     for query in [
-        "DELETE FROM metal.maintenances WHERE id IN (SELECT m.id FROM metal.maintenances AS m WHERE m.fate <> 'active' \
-         AND m.ended_at < metal.clock() - $1 * interval '1 microsecond' ORDER BY m.ended_at LIMIT $2)",
-        "DELETE FROM metal.audit WHERE id IN (SELECT a.id FROM metal.audit AS a \
-         WHERE a.at < metal.clock() - $1 * interval '1 microsecond' ORDER BY a.at LIMIT $2)",
-        "DELETE FROM metal.leases WHERE runner_id IN (SELECT s.runner_id FROM metal.leases AS s \
+        "WITH gone AS (DELETE FROM metal.maintenances WHERE id IN (SELECT m.id FROM metal.maintenances AS m \
+         WHERE m.fate <> 'active' AND m.ended_at < metal.clock() - $1 * interval '1 microsecond' \
+         ORDER BY m.ended_at LIMIT $2) RETURNING 1) SELECT count(*) FROM gone",
+        if schema < schema::ROLES { PRUNE_UNCHAINED } else { PRUNE_CHAINED },
+        "WITH gone AS (DELETE FROM metal.leases WHERE runner_id IN (SELECT s.runner_id FROM metal.leases AS s \
          WHERE s.until < metal.clock() - $1 * interval '1 microsecond' AND s.until < metal.clock() - interval '1 day' \
-         AND NOT EXISTS (SELECT FROM metal.maintenances AS m WHERE m.runner = s.runner_id AND m.fate = 'active') LIMIT $2)",
+         AND NOT EXISTS (SELECT FROM metal.maintenances AS m WHERE m.runner = s.runner_id AND m.fate = 'active') LIMIT $2) \
+         RETURNING 1) SELECT count(*) FROM gone",
     ] {
         let mut session = link.session().await?;
-        let query = sqlx::query(query).bind(keep).bind(i64::from(most)).persistent(!link.pooled);
-        gone += query.execute(&mut *session).await.map_err(|error| faults.sqlx(&error))?.rows_affected();
+        let query = sqlx::query_scalar(query).bind(keep).bind(i64::from(most)).persistent(!link.pooled);
+        let deleted: i64 = query.fetch_one(&mut *session).await.map_err(|error| faults.sqlx(&error))?;
+        gone += u64::try_from(deleted).unwrap_or_default();
         session.end().await?;
     }
     Ok(gone)

@@ -166,13 +166,14 @@ for_each_host! {
         const GUIDE: &str = "docs/guides/metal-operator.md";
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;
-        world.kubernetes.apply(&block("docs/guides/many-runners.md", "yaml", "name: metal-runner,"));
         give_role(&world, "metal-maintenance", "runner");
         give_role(&world, "metal-owner", "ada");
 
         // Its first example as it is, but for the name of the server.
         let mut runner = Workspace::new(host);
         runner.set("KUBECONFIG", in_context(&world, "runner"));
+        let roles = runner.metal(&["store", "roles", "kubernetes"]).await.succeeded();
+        world.kubernetes.apply(&roles.stdout);
         let example = block(GUIDE, "hcl", "coordination_url").replace("rack1-node7", "node1");
         runner.configure(&example);
         runner.write("bios.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");

@@ -1,0 +1,356 @@
+//! What the roles of a database try past this program, with `psql` and the connection that their login gives them.
+
+use std::{sync::Arc, time::Duration};
+
+use terraform_provider_metal::{
+    maintenance::{
+        approval::Scope,
+        ids::{Fence, Uid},
+        lock::{Leases, Request, ServerLock},
+        spec::{Policy, Spec},
+    },
+    store::{PostgresStore, Store},
+};
+
+use crate::{
+    bench::{WrongClock, apply, finish, join, postgres, soon, try_admit},
+    records::{id, key, request, spec},
+    roles,
+    support::postgres::Postgres,
+    talk::{approval, approve, claim},
+};
+
+const RUNNER: &str = "metal_runner";
+const APPROVER: &str = "metal_approver";
+const REVIEWER: &str = "metal_reviewer";
+
+/// A database with the printed roles, and a claimed server with one waiter.
+struct Guarded {
+    server: Postgres,
+    database: String,
+    runs: PostgresStore,
+    wish: Request,
+    waiter: (Uid, Fence),
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let server = Postgres::start(&[]);
+        let database = server.database();
+        let url = |role: &str| server.url(role, &database);
+        postgres(&url("postgres"), WrongClock::next()).await.unwrap().close().await;
+        server.sql(&database, &roles::printed("postgres", &url("postgres")).await);
+        let runs = postgres(&url(RUNNER), WrongClock::next()).await.unwrap();
+        apply(&runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+        let wish = Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
+        let waiter = join(&runs, &key("k"), &wish).await.unwrap();
+        Self { server, database, runs, wish, waiter }
+    }
+
+    async fn open(&self, role: &str) -> PostgresStore {
+        postgres(&self.server.url(role, &self.database), WrongClock::next()).await.unwrap()
+    }
+
+    fn as_role(&self, role: &str, sql: &str) -> Result<String, String> {
+        self.server.sql_as(role, &self.database, sql)
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.server.sql(&self.database, sql)
+    }
+
+    #[track_caller]
+    fn refused(&self, role: &str, sql: &str) {
+        let error = self.as_role(role, sql).expect_err(sql);
+        assert!(error.contains("permission denied") || error.contains("metal:"), "{sql}: {error}");
+    }
+
+    /// The waiter is admitted with an approval of its own, and given back: the whole life of a hold.
+    async fn the_hold_goes_on(&self) {
+        let approves = self.open(APPROVER).await;
+        let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest() };
+        approve(&approves, &key("k"), &approval(scope)).await.unwrap();
+        let (uid, fence) = &self.waiter;
+        assert!(try_admit(&self.runs, &key("k"), uid, *fence).await.unwrap());
+        finish(&self.runs, &key("k"), uid, *fence).await.unwrap();
+        assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
+    }
+}
+
+const LARGEST: &str = "9223372036854775807";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_role_moves_a_lock_past_its_revision() {
+    let guarded = Guarded::start().await;
+    for role in [APPROVER, REVIEWER] {
+        guarded.refused(role, &format!("UPDATE metal.locks SET revision = {LARGEST}"));
+        guarded.refused(role, "UPDATE metal.locks SET commits = ''");
+        guarded.refused(role, "SELECT * FROM metal.locks FOR UPDATE");
+    }
+    // A runner writes locks, and cannot write this.
+    for change in [
+        &format!("revision = {LARGEST}"),
+        "revision = revision - 1",
+        "revision = revision + 2",
+        "commits = ''",
+        "generation = generation - 1",
+        "last_ticket = last_ticket - 1",
+        "lock_key = 'other'",
+    ] {
+        guarded.refused(RUNNER, &format!("UPDATE metal.locks SET {change}"));
+    }
+    let made = format!("INSERT INTO metal.locks VALUES ('new', 1, 1, NULL, NULL, {LARGEST}, '')");
+    guarded.refused(RUNNER, &made);
+    guarded.the_hold_goes_on().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approver_withdraws_only_what_its_owner_gave() {
+    let guarded = Guarded::start().await;
+    let approves = guarded.open(APPROVER).await;
+    approve(&approves, &key("k"), &approval(Scope::All)).await.unwrap();
+    guarded.sql("CREATE ROLE team LOGIN IN ROLE metal_approver; INSERT INTO metal.owner_roles VALUES ('team', 'team')");
+    let count = || guarded.sql("SELECT count(*) FROM metal.approvals");
+    let given = guarded.sql("SELECT uid FROM metal.approvals");
+    // Whatever it is: an error, or nothing that it sees to delete.
+    let _ = guarded.as_role(APPROVER, "DELETE FROM metal.approvals");
+    assert_eq!(count(), "1");
+    let answer = |gone: &str, uid: &str, body: &str| {
+        format!(
+            "SELECT metal.answer('k', (SELECT revision FROM metal.locks), 'c{}', '{gone}', '{uid}', '{{team}}', \
+             ARRAY['{body}'], '{{}}', '{{}}', '{{}}', '')",
+            uuid::Uuid::new_v4().simple()
+        )
+    };
+    let gone = format!("{{{given}}}");
+    for sql in [answer(&gone, "{}", ""), answer("{}", "{new}", "x")] {
+        let _ = guarded.as_role(APPROVER, &sql);
+        assert_eq!(count(), "1", "{sql}");
+    }
+    for role in [RUNNER, REVIEWER] {
+        guarded.refused(role, &answer(&gone, "{}", ""));
+        guarded.refused(role, "DELETE FROM metal.approvals");
+        guarded.refused(role, "INSERT INTO metal.approvals (uid, lock_key, owner, body) VALUES ('x', 'k', 'team', '')");
+    }
+    let team = guarded.open("team").await;
+    let withdraw = |lock: &mut ServerLock, _: &Leases, now| Ok(lock.withdraw_approval(&Uid(given.clone()), "ada", now));
+    assert!(apply(&team, &key("k"), withdraw).await.unwrap());
+    // What cannot be read counts for nothing, and keeps nobody from the server.
+    guarded.sql("DELETE FROM metal.owner_roles");
+    guarded.as_role(APPROVER, &answer("{}", "{broken}", "{")).unwrap();
+    let (uid, fence) = &guarded.waiter;
+    assert!(!try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());
+    let told = guarded.runs.contents().await.unwrap().violations();
+    assert!(told.len() == 1 && told[0].contains("broken"), "{told:?}");
+    guarded.sql("DELETE FROM metal.approvals");
+    guarded.the_hold_goes_on().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_used_approval_stays_used() {
+    let guarded = Guarded::start().await;
+    let approves = guarded.open(APPROVER).await;
+    let scope = Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest() };
+    approve(&approves, &key("k"), &approval(scope)).await.unwrap();
+    let (uid, fence) = &guarded.waiter;
+    assert!(try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());
+    finish(&guarded.runs, &key("k"), uid, *fence).await.unwrap();
+    for role in [RUNNER, APPROVER, REVIEWER] {
+        let _ = guarded.as_role(role, "UPDATE metal.approvals SET used_by = NULL");
+        let _ = guarded.as_role(role, "UPDATE metal.approvals SET used_by = 'other'");
+        assert_eq!(guarded.sql("SELECT used_by FROM metal.approvals"), uid.0, "{role}");
+    }
+    // The same request again needs another approval.
+    let (again, fence) =
+        join(&guarded.runs, &key("k"), &Request { uid: Uid("again".into()), ..guarded.wish.clone() }).await.unwrap();
+    assert!(!try_admit(&guarded.runs, &key("k"), &again, fence).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_of_the_audit_says_which_role_wrote_it_and_when() {
+    let guarded = Guarded::start().await;
+    guarded.the_hold_goes_on().await;
+    let line = "('2001-01-01', 'ops', 'a', 'metal_approver', '{}')";
+    for role in [APPROVER, REVIEWER] {
+        guarded.refused(role, &format!("INSERT INTO metal.audit (at, namespace, name, role_name, body) VALUES {line}"));
+    }
+    let _ = guarded
+        .as_role(RUNNER, &format!("INSERT INTO metal.audit (at, namespace, name, role_name, body) VALUES {line}"));
+    let _ = guarded.as_role(RUNNER, "INSERT INTO metal.audit (namespace, name, body) VALUES ('ops', 'a', '{}')");
+    let forged =
+        "SELECT count(*) FROM metal.audit WHERE body = '{}' AND (role_name <> 'metal_runner' OR at < '2002-01-01')";
+    assert_eq!(guarded.sql(forged), "0");
+    for role in [RUNNER, APPROVER, REVIEWER] {
+        guarded.refused(role, "UPDATE metal.audit SET body = '{}'");
+        guarded.refused(role, "DELETE FROM metal.audit");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_notification_deafens_nobody() {
+    let guarded = Guarded::start().await;
+    let waits = Arc::new(guarded.open(REVIEWER).await);
+    let mut changes = waits.changes(&key("k"));
+    let listening = async {
+        while guarded.sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == "0" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon("it listens", listening).await;
+    guarded.as_role(REVIEWER, &format!("NOTIFY metal_changes, '{LARGEST} k'")).unwrap();
+    // Once more, so that the first one is known to have been heard: of another lock, which does wake.
+    let mut others = waits.changes(&key("other"));
+    join(&guarded.runs, &key("other"), &request("b", 2)).await.unwrap();
+    soon("the other change", others.changed()).await.unwrap();
+    changes.mark_unchanged();
+    apply(&guarded.runs, &key("k"), |lock, _, _| {
+        lock.generation += 1;
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(20), changes.changed()).await;
+    assert!(woken.is_ok(), "a change after the forged one wakes nobody");
+    assert!(guarded.runs.find(&id("a")).await.unwrap().is_some());
+    waits.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_was_changed_left_out_or_added_is_named() {
+    let guarded = Guarded::start().await;
+    guarded.the_hold_goes_on().await;
+    let url = guarded.server.url(REVIEWER, &guarded.database);
+    let verify = async || roles::run(&["audit", "verify"], &url).await;
+    let count: i64 = guarded.sql("SELECT count(*) FROM metal.audit").parse().unwrap();
+    assert!(count > 4);
+    assert!(verify().await.unwrap().contains(&format!("{count} lines")));
+    // By its owner, because nobody else can.
+    let tampered = async |change: &str, told: &str| {
+        guarded.sql(&format!("CREATE TABLE saved AS TABLE metal.audit; {change}"));
+        let error = verify().await.unwrap_err();
+        assert!(error.contains(told), "{change}: {error}");
+        let check = guarded.runs.contents().await.unwrap().violations();
+        assert!(check.iter().any(|line| line.contains("the audit log was changed: line")), "{check:?}");
+        guarded.sql(
+            "ALTER TABLE metal.audit DISABLE TRIGGER USER; DELETE FROM metal.audit; \
+             INSERT INTO metal.audit OVERRIDING SYSTEM VALUE SELECT * FROM saved; DROP TABLE saved; \
+             ALTER TABLE metal.audit ENABLE TRIGGER USER",
+        );
+        verify().await.unwrap();
+    };
+    let changed = "line 3 is not as it was written";
+    tampered("UPDATE metal.audit SET body = replace(body, 'ada', 'eve') WHERE number = 3", changed).await;
+    tampered("UPDATE metal.audit SET at = at + interval '1 second' WHERE number = 3", changed).await;
+    tampered("UPDATE metal.audit SET role_name = 'eve' WHERE number = 3", changed).await;
+    tampered("DELETE FROM metal.audit WHERE number = 3", "line 3 is missing").await;
+    tampered("DELETE FROM metal.audit WHERE number <= 2", "line 1 is missing").await;
+    let ended = format!("line {count} is missing: the chain ended later");
+    tampered(&format!("DELETE FROM metal.audit WHERE number = {count}"), &ended).await;
+    // What was pruned is known to have been there.
+    guarded.runs.prune(Duration::ZERO, 2).await.unwrap();
+    let text = verify().await.unwrap();
+    assert!(text.contains(&format!("{} lines", count - 2)) && text.contains("2 older ones"), "{text}");
+    while guarded.runs.prune(Duration::ZERO, 100).await.unwrap() > 0 {}
+    verify().await.unwrap();
+}
+
+/// A client that keeps a transaction open keeps the end of the chain, and nobody waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_stays_open_stops_no_other_server() {
+    use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
+    let guarded = Guarded::start().await;
+    let options: sqlx::postgres::PgConnectOptions = guarded.server.url(RUNNER, &guarded.database).parse().unwrap();
+    let mut open = options.connect().await.unwrap();
+    open.execute("BEGIN; INSERT INTO metal.audit (namespace, name, body) VALUES ('ops', 'x', '{}')").await.unwrap();
+    soon("a hold on another server", guarded.the_hold_goes_on()).await;
+    open.execute("ROLLBACK").await.unwrap();
+    open.close().await.unwrap();
+    join(&guarded.runs, &key("other"), &request("c", 3)).await.unwrap();
+    let text = roles::run(&["audit", "verify"], &guarded.server.url(REVIEWER, &guarded.database)).await.unwrap();
+    assert!(text.contains("and 0 are not in the chain yet"), "{text}");
+}
+
+/// The grants of version 0.1.0, as its guide had them.
+const OF_0_1_0: &str = "
+    CREATE ROLE metal_runner LOGIN; CREATE ROLE metal_approver LOGIN; CREATE ROLE metal_reviewer LOGIN;
+    REVOKE ALL ON SCHEMA metal FROM PUBLIC;
+    GRANT USAGE ON SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
+    GRANT SELECT ON ALL TABLES IN SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
+    GRANT INSERT, UPDATE ON metal.locks, metal.maintenances, metal.leases, metal.bindings TO metal_runner;
+    GRANT INSERT ON metal.audit TO metal_runner;
+    GRANT DELETE ON metal.maintenances, metal.audit, metal.leases TO metal_runner;
+    GRANT UPDATE (used_by), DELETE ON metal.approvals TO metal_runner;
+    GRANT UPDATE (revision, commits) ON metal.locks TO metal_approver;
+    GRANT INSERT, DELETE ON metal.approvals TO metal_approver;
+    GRANT INSERT ON metal.audit TO metal_approver";
+
+/// A database of schema 1 is used as it is; `store migrate` takes from its roles what they need no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
+    use std::borrow::Cow;
+
+    use sqlx::{ConnectOptions as _, Connection as _, migrate::Migrator};
+    static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+    let server = Postgres::start(&[]);
+    let database = server.database();
+    let owner = server.url("postgres", &database);
+    let first = Migrator {
+        migrations: MIGRATIONS.iter().filter(|migration| migration.version == 1).cloned().collect(),
+        table_name: Cow::Borrowed("metal.schema_versions"),
+        create_schemas: Cow::Owned(vec![Cow::Borrowed("metal")]),
+        ..Migrator::DEFAULT
+    };
+    let mut db = owner.parse::<sqlx::postgres::PgConnectOptions>().unwrap().connect().await.unwrap();
+    first.run_direct(None, &mut db, false).await.unwrap();
+    db.close().await.unwrap();
+    server.sql(&database, OF_0_1_0);
+    let open = async |role: &str| postgres(&server.url(role, &database), WrongClock::next()).await.unwrap();
+    let (runs, approves) = (open(RUNNER).await, open(APPROVER).await);
+    let asks = |name: &str, n| Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) };
+    let whole_life = async |name: &str, n| {
+        apply(&runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+        let (uid, fence) = join(&runs, &key("k"), &asks(name, n)).await.unwrap();
+        let scope = Scope::Maintenance { id: id(name), digest: asks(name, n).spec.digest() };
+        approve(&approves, &key("k"), &approval(scope)).await.unwrap();
+        assert!(try_admit(&runs, &key("k"), &uid, fence).await.unwrap());
+        finish(&runs, &key("k"), &uid, fence).await.unwrap();
+        let unclaim = |lock: &mut ServerLock, _: &Leases, now| {
+            let uid = lock.ownership.claim.as_ref().unwrap().uid.clone();
+            Ok(lock.unclaim(&uid, "ada", now))
+        };
+        assert!(apply(&runs, &key("k"), unclaim).await.unwrap());
+        assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
+    };
+    whole_life("old", 1).await;
+    let error = roles::run(&["audit", "verify"], &owner).await.unwrap_err();
+    assert!(error.contains("store migrate"), "{error}");
+    for handle in [&runs, &approves] {
+        handle.resign(&crate::records::runner(1).id).await.ok();
+    }
+    let said = roles::run(&["store", "migrate"], &owner).await.unwrap();
+    assert!(said.contains("from schema 1 to 2"), "{said}");
+    // The processes that had it open go on, and with the grants that were there.
+    whole_life("new", 2).await;
+    runs.prune(Duration::ZERO, 1).await.unwrap();
+    let refused = |role: &str, sql: &str| {
+        let error = server.sql_as(role, &database, sql).expect_err(sql);
+        assert!(error.contains("permission denied"), "{error}");
+    };
+    refused(APPROVER, "UPDATE metal.locks SET revision = 9");
+    refused(APPROVER, "DELETE FROM metal.approvals");
+    refused(RUNNER, "DELETE FROM metal.audit");
+    assert!(roles::run(&["audit", "verify"], &owner).await.unwrap().contains("0 are not in the chain"));
+    // A grant that somebody adds is told.
+    server.sql(
+        &database,
+        "GRANT UPDATE (revision, commits) ON metal.locks TO metal_approver; GRANT DELETE ON metal.audit TO PUBLIC",
+    );
+    let told = runs.contents().await.unwrap().violations().join("\n");
+    for part in ["metal_approver may UPDATE (revision) on metal.locks", "PUBLIC may DELETE on metal.audit"] {
+        assert!(told.contains(part), "{told}");
+    }
+    server.sql(&database, &roles::printed("postgres", &owner).await);
+    let told = runs.contents().await.unwrap().violations();
+    assert_eq!(told, [""; 0]);
+    whole_life("last", 3).await;
+}
