@@ -30,7 +30,7 @@ pub fn read(path: &str) -> Result<String, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     refuse_writable(Path::new(path)).map_err(|error| match error {
         FileError::Unreadable { source, .. } => unreadable(source),
-        other => other,
+        writable @ FileError::Writable { .. } => writable,
     })?;
     fs::read_to_string(path).map_err(unreadable)
 }
@@ -94,14 +94,15 @@ pub fn others_may_read(_: &str) -> bool {
     false
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
     fn with_mode(path: &Path, mode: u32) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
     }
 
     #[test]

@@ -16,4 +16,5 @@ pub mod plugin;
 pub mod probe;
 pub mod provider;
 pub mod settings;
+pub mod shown;
 pub mod store;

@@ -25,8 +25,9 @@ const LONGER: &[(&str, usize, &str)] = &[];
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("files", &[]),
+    ("shown", &[]),
     // Pure rules: they are given the time.
-    ("maintenance", &[]),
+    ("maintenance", &["shown"]),
     ("probe", &["clock"]),
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
@@ -42,15 +43,16 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::native",
             "kubernetes",
             "clock",
+            "shown",
         ],
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
     // The composition root: decoded configuration becomes the parts of an engine.
-    ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files"]),
-    // The wire knows no other room.
-    ("plugin", &[]),
-    ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin"]),
-    ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock"]),
+    ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files", "shown"]),
+    // The wire knows no other room but how the text of others is shown.
+    ("plugin", &["shown"]),
+    ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin", "shown"]),
+    ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock", "shown"]),
     // The program and the map: they start what there is.
     ("main", &["cli", "provider", "plugin", "settings", "clock"]),
 ];

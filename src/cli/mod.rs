@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use commands::Printed;
 
 use crate::settings::{Environment, Input, MetalOperatorInput, RedfishInput};
+use crate::shown;
 
 /// How to install the provider; shown when the binary is run without arguments.
 const HELP: &str = "\
@@ -386,7 +387,7 @@ pub async fn run(
         _ => Box::pin(commands::run(cli, environment, stop)).await,
     };
     match result {
-        Ok(Printed { text, found_problems }) => match ended(&out.write_all(text.as_bytes())) {
+        Ok(Printed { text, found_problems }) => match ended(&out.write_all(shown::lines(&text).as_bytes())) {
             Exit::Success if found_problems => Exit::Problems,
             exit => exit,
         },
@@ -396,7 +397,7 @@ pub async fn run(
             } else {
                 format!("Error: {problem}\n")
             };
-            let _ = err.write_all(text.as_bytes());
+            let _ = err.write_all(shown::lines(&text).as_bytes());
             Exit::Failure
         }
     }

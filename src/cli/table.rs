@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::maintenance::{queue::shown_time, report::Line};
+use crate::shown;
 
 /// The queue, one line a maintenance; a server's name is not repeated.
 pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
@@ -52,20 +53,22 @@ fn waiting(line: &Line) -> String {
 /// Rows below each other, each cell as wide as the widest of its column.
 pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
-    for row in rows {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| shown::line(cell).into_owned())).collect();
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for row in rows {
-        let mut shown = String::new();
+    for row in &rows {
+        let mut padded = String::new();
         for (width, cell) in widths.iter().zip(row) {
             let pad = width - cell.chars().count();
-            shown.push_str(cell);
-            shown.push_str(&" ".repeat(pad + 2));
+            padded.push_str(cell);
+            padded.push_str(&" ".repeat(pad + 2));
         }
-        text.push_str(shown.trim_end());
+        text.push_str(padded.trim_end());
         text.push('\n');
     }
     text
@@ -84,7 +87,10 @@ pub(super) fn process(line: &Line) -> String {
 /// Names and values below each other.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+    // What goes on in another line stays below its name, so that no row can be forged.
+    let below = format!("\n{:width$}  ", "");
+    let shown = |value: &str| shown::lines(value).replace('\n', &below);
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", shown(value))).collect()
 }
 
 /// `1d 2h`, `1h 10m`, `4m`, `12s`: the two largest units.

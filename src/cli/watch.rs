@@ -8,6 +8,7 @@ use crate::{
     clock::{Clock as _, SystemClock},
     engine::Engine,
     maintenance::queue::shown_time,
+    shown,
 };
 
 use super::{commands::CommandError, table};
@@ -35,6 +36,7 @@ pub(super) async fn run(
         let state: Vec<_> =
             lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.attended)).collect();
         let text = table::queue(&lines, &engine.store().address(), engine.now());
+        let text = shown::lines(&text);
         let now = shown_time(engine.now());
         let written = if is_terminal {
             write!(out, "{CLEAR}{now}  (Ctrl-C ends)\n\n{text}")

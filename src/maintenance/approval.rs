@@ -17,6 +17,7 @@ use super::{
     state::Maintenance,
     window::WindowSpec,
 };
+use crate::shown;
 
 /// An owner's hold on a server: it is in use, and whoever needs it asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +40,8 @@ pub struct Claim {
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.owner)?;
-        match &self.contact {
+        f.write_str(&shown::line(&self.owner))?;
+        match self.contact.as_deref().map(shown::line) {
             Some(contact) => write!(f, " (contact: {contact})"),
             None => Ok(()),
         }

@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::shown;
+
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
@@ -175,10 +177,11 @@ impl Runner {
 
 impl fmt::Display for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.run, &self.url) {
-            (Some(run), Some(url)) => write!(f, "run {run} by {}, {url}", self.user),
-            (Some(run), None) => write!(f, "run {run} by {}", self.user),
-            _ => write!(f, "{} on {} (process {})", self.user, self.host, self.pid),
+        let (user, host) = (shown::line(&self.user), shown::line(&self.host));
+        match (self.run.as_deref().map(shown::line), self.url.as_deref().map(shown::line)) {
+            (Some(run), Some(url)) => write!(f, "run {run} by {user}, {url}"),
+            (Some(run), None) => write!(f, "run {run} by {user}"),
+            _ => write!(f, "{user} on {host} (process {})", self.pid),
         }
     }
 }

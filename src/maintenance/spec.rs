@@ -12,6 +12,7 @@ use super::{
     operate::OperationSpec,
     window::WindowSpec,
 };
+use crate::shown;
 
 /// Whether the owner of a claimed server is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,7 +287,7 @@ impl Spec {
             parts.push(format!("reason {reason:?}"));
         }
         if let Some(ticket) = &self.ticket {
-            parts.push(format!("ticket {ticket}"));
+            parts.push(format!("ticket {}", shown::line(ticket)));
         }
         parts.push(format!("policy {}", self.policy));
         parts.push(format!("priority {}", self.priority));
@@ -306,7 +307,8 @@ impl Spec {
             parts.push(format!("allow_under {}", self.allow_under.join(",")));
         }
         if !self.triggers.is_empty() {
-            let triggers: Vec<_> = self.triggers.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let triggers: Vec<_> =
+                self.triggers.iter().map(|(k, v)| shown::line(&format!("{k}={v}")).into_owned()).collect();
             parts.push(format!("triggers {}", triggers.join(",")));
         }
         parts.join(", ")

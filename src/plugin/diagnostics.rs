@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use tf_provider::{AttributePath, AttributePathStep, Diagnostic, Diagnostics};
 
 use super::proto::tfplugin6 as wire;
+use crate::shown;
 
 /// Builds a diagnostic that says only what it is given.
 ///
@@ -57,8 +58,8 @@ fn sent(diags: Diagnostics, steps: usize) -> Vec<wire::Diagnostic> {
         .chain(warnings)
         .map(|(severity, diagnostic)| wire::Diagnostic {
             severity: severity.into(),
-            summary: diagnostic.summary.into_owned(),
-            detail: placed(diagnostic.detail.into_owned(), &diagnostic.attribute, steps),
+            summary: shown::line(&diagnostic.summary).into_owned(),
+            detail: placed(shown::lines(&diagnostic.detail).into_owned(), &diagnostic.attribute, steps),
             // A path without steps would be shown as a path; absent means "the whole object".
             attribute: (!diagnostic.attribute.steps.is_empty()).then(|| path_to_wire(diagnostic.attribute)),
         })

@@ -28,6 +28,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
+use crate::shown;
+
 /// Logs to standard error in the host's format; call it once, before [`super::serve`].
 ///
 /// The level is `TF_LOG_PROVIDER`'s, else `TF_LOG`'s, else warnings; the host filters again.
@@ -94,6 +96,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for HostLines {
 }
 
 fn host_line(metadata: &tracing::Metadata<'_>, mut fields: Map<String, Value>) -> String {
+    // Hosts print both as they are.
+    for value in fields.values_mut() {
+        if let Value::String(text) = value {
+            *text = shown::lines(text).replace('\n', "\\n");
+        }
+    }
     let message = fields.remove("message").unwrap_or_else(|| json!(""));
     let mut timestamp = String::new();
     // RFC 3339 with six digits, which is the one layout go-plugin parses.

@@ -15,6 +15,7 @@ use crate::{
         machine::{BootMode, PowerTarget},
     },
     plugin::diagnostic,
+    shown,
 };
 
 /// A text that may be null or unknown.
@@ -182,6 +183,10 @@ pub(super) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath
 pub(super) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
         bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+    } else if given(value).is_some_and(|text| !shown::is_plain(text)) {
+        let detail = "It holds a line end, or another control or invisible character, which others would see as something else. \
+                      Write it in one line; chomp() takes the line end of a heredoc away.";
+        bad(diags, path, "Not plain text", detail);
     }
 }
 

@@ -24,6 +24,7 @@ mod function_next_window;
 mod golden;
 mod hand_over;
 mod harness;
+mod hostile_texts;
 mod hosts;
 mod identity;
 mod interrupt;

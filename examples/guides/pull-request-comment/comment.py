@@ -3,6 +3,9 @@
 import json
 import sys
 
+# Characters that Markdown and forges act on, as entities: no markup, no link, no mention, no reference, no cell of its own.
+ACTS = {ord(c): f"&#{ord(c)};" for c in "\\`*_[]<>&|@#!~"}
+
 
 def previews(module):
     """The previews that a plan read, in all of its modules."""
@@ -13,15 +16,21 @@ def previews(module):
         yield from previews(child)
 
 
+def plain(text):
+    """The text of others as what it is, in one line."""
+    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    return shown.translate(ACTS)
+
+
 def line(preview):
     ahead = preview["ahead"]
-    queue = "free" if not ahead else "behind " + ", ".join(f"{entry['id']} ({entry['by']})" for entry in ahead)
-    owner = preview["owner"] or "-"
+    queue = "free" if not ahead else "behind " + ", ".join(f"{plain(entry['id'])} ({plain(entry['by'])})" for entry in ahead)
+    owner = plain(preview["owner"] or "-")
     if preview["approval_missing"]:
-        owner += f", approval missing ({preview['contact'] or 'no contact'})"
+        owner += f", approval missing ({plain(preview['contact'] or 'no contact')})"
     start = preview["earliest_start"] or "not known"
-    problems = "; ".join(preview["problems"]) or "-"
-    return f"| {preview['server']} | {preview['effect']} | {queue} | {owner} | {start} | {problems} |"
+    problems = "; ".join(plain(problem) for problem in preview["problems"]) or "-"
+    return f"| {plain(preview['server'])} | {plain(preview['effect'])} | {queue} | {owner} | {start} | {problems} |"
 
 
 def main():

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::shown;
+
 /// Message ids (without registry and version) after which the same request may be accepted later.
 const LATER: [&str; 7] = [
     "UnableToModifyDuringSystemPOST",
@@ -76,7 +78,7 @@ pub(super) fn read(body: &Value) -> (String, bool) {
             None => parts.push("no reason given".to_owned()),
         }
     }
-    (parts.join("; "), later)
+    (shown::line(&parts.join("; ")).into_owned(), later)
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! Text of others in what people read: names, reasons and contacts of other teams, messages of BMCs.
+//!
+//! Terminals, CI logs and comments act on what they show: an escape sequence clears a screen or makes a link, a line end forges
+//! a row of a table or a command for the CI system, a mark of direction turns a sentence around. Such characters are shown, and
+//! have no effect.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// The longest text of others in one place, in characters.
+const LONGEST: usize = 2000;
+
+/// Whether a character acts on what shows it: control and format characters (Unicode categories Cc and Cf, the latter as far
+/// as they change direction or are invisible), and the line and paragraph separators.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Whether a text shows what it is.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    !text.chars().any(acts)
+}
+
+/// A text of others within one line, of a bounded length.
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    let mut shown = escaped(text, acts);
+    if let Some((end, _)) = shown.char_indices().nth(LONGEST) {
+        let mut short = shown.into_owned();
+        short.truncate(end);
+        short.push('…');
+        shown = Cow::Owned(short);
+    }
+    shown
+}
+
+/// A text of several lines, our own with texts of others in it.
+#[must_use]
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c != '\n' && acts(c))
+}
+
+fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            let _ = write!(shown, "{}", c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_acts_is_left_and_everything_else_is() {
+        for (text, shown) in [
+            ("BIOS 2.19, Müller & 田中 (#db-oncall) 🔧", "BIOS 2.19, Müller & 田中 (#db-oncall) 🔧"),
+            ("\u{1b}[2J\u{1b}]8;;http://x\u{7}link", "\\u{1b}[2J\\u{1b}]8;;http://x\\u{7}link"),
+            ("a\nInMaintenance  b\r\n::add-mask::x\t", "a\\nInMaintenance  b\\r\\n::add-mask::x\\t"),
+            ("\u{202e}evorppa\u{2066}\u{200b}\u{feff}", "\\u{202e}evorppa\\u{2066}\\u{200b}\\u{feff}"),
+            ("\u{9b}31m\u{2028}", "\\u{9b}31m\\u{2028}"),
+        ] {
+            assert_eq!((line(text).as_ref(), is_plain(text)), (shown, text == shown));
+        }
+        assert_eq!(lines("one\ntwo\u{1b}\r"), "one\ntwo\\u{1b}\\r");
+        assert_eq!(line(&"x".repeat(5000)).chars().count(), LONGEST + 1);
+    }
+}
