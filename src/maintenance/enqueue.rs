@@ -62,8 +62,8 @@ impl ServerLock {
                 return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
             }
         }
-        self.accept_name(&request.id, now);
         self.last_ticket = self.last_ticket.checked_add(1).ok_or(Refusal::NoNumberLeft("ticket number"))?;
+        self.accept_name(&request.id, now);
         let record = Maintenance {
             uid: request.uid.clone(),
             id: request.id,
@@ -99,5 +99,53 @@ impl ServerLock {
         self.active.push(record);
         self.audit_uid(now, &request.uid, "enqueued", detail);
         Ok(Enqueued::New(request.uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
+        lock::AskingState,
+        spec::Spec,
+    };
+
+    #[test]
+    fn a_number_that_cannot_grow_refuses_and_changes_nothing() {
+        let runner = Runner {
+            id: RunnerId("r".into()),
+            user: "u".into(),
+            host: "h".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        };
+        let request = |name: &str| Request {
+            uid: Uid(name.into()),
+            id: MaintenanceId::new("ops", name).unwrap(),
+            owner: "o".into(),
+            spec: Spec::new(Kind::Maintenance, "node"),
+            location: None,
+            native: None,
+            runner: runner.clone(),
+            keeps_place: false,
+            asking: AskingState::default(),
+        };
+        let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        lock.enqueue(request("a"), &leases, now).unwrap();
+
+        lock.generation = u64::MAX;
+        let before = lock.clone();
+        let uid = Uid("a".into());
+        let attached = lock.attach(&uid, runner.clone(), Token(uuid::Uuid::nil()), &leases, now);
+        assert_eq!(attached, Err(Refusal::NoNumberLeft("generation")));
+        lock.last_ticket = u64::MAX;
+        let asked = lock.enqueue(request("b"), &leases, now);
+        assert_eq!(asked, Err(Refusal::NoNumberLeft("ticket number")));
+        assert_eq!(lock, ServerLock { last_ticket: u64::MAX, ..before });
     }
 }
