@@ -341,6 +341,49 @@ async fn a_wrong_password_is_tried_once() {
     }
 }
 
+/// A good certificate of another host is refused before anything is sent: the name is judged with the authority.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_another_host_gets_no_request() {
+    let real = Bench::with(SimulatorConfig::with_systems(1), |_| {}).await;
+    let url: url::Url = real.simulator.url(&real.simulator.systems()[0]).unwrap().parse().unwrap();
+    let there = (url.host_str().unwrap().to_owned(), url.port().unwrap());
+    // The same BMC at an address that its certificate does not name.
+    let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let elsewhere = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let there = there.clone();
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(there).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    let account = real.simulator.credentials();
+    let server = |trust: Trust| ServerSettings {
+        endpoint: elsewhere.parse().unwrap(),
+        system_id: None,
+        lock_key: None,
+        labels: BTreeMap::new(),
+        username: account.username.clone(),
+        password: SecretString::from(account.password.expose_secret()),
+        trust,
+    };
+    let asked = |trust: Trust| {
+        let settings =
+            RedfishSettings { servers: [("node".to_owned(), server(trust))].into(), ..RedfishSettings::default() };
+        let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+        async move { backend.machine("node").unwrap().observe().await }
+    };
+    let authority = Trust::Authority(real.simulator.trust().unwrap().ca_pem.clone());
+    let error = asked(authority).await.unwrap_err();
+    assert!(matches!(error, BackendError::Untrusted { .. }), "{error:?}");
+    assert!(real.simulator.journal(&JournalQuery::default()).is_empty(), "a request was sent");
+    // It is the name alone: who trusts anything reaches it.
+    asked(Trust::Anything).await.unwrap();
+}
+
 #[tokio::test]
 async fn certificates_are_judged_as_told() {
     let config = || SimulatorConfig::with_systems(1);
