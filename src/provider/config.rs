@@ -66,7 +66,7 @@ pub(super) fn provider_schema() -> Schema {
                 "coordination_url",
                 optional(
                     String,
-                    "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file`; everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
+                    "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
                 ),
             ),
             (

@@ -17,7 +17,8 @@ use super::{Environment, SettingsError};
 /// Where records are kept, by the scheme of its URL.
 #[derive(Clone, Debug)]
 enum Place {
-    File(PathBuf),
+    /// A file, and whether other users of this machine may write it.
+    File(PathBuf, bool),
     Postgres(SecretString),
     Etcd(SecretString),
     Kubernetes(String),
@@ -29,10 +30,12 @@ const FORMS: &str =
 
 impl Place {
     async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
-        let file = SqliteOptions { migrating, ..SqliteOptions::default() };
         let database = PostgresOptions { migrating, ..PostgresOptions::default() };
         Ok(match self {
-            Self::File(path) => Arc::new(SqliteStore::open(path, clock, file).await?),
+            Self::File(path, shared) => {
+                let options = SqliteOptions { migrating, shared: *shared, ..SqliteOptions::default() };
+                Arc::new(SqliteStore::open(path, clock, options).await?)
+            }
             Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &database).await?),
             Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
             Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
@@ -42,7 +45,7 @@ impl Place {
     /// Without credentials. An error means that the URL can never be used.
     fn address(&self) -> Result<String, StoreError> {
         match self {
-            Self::File(path) => Ok(format!("sqlite://{}", path.display())),
+            Self::File(path, _) => Ok(format!("sqlite://{}", path.display())),
             Self::Postgres(url) => PostgresStore::address_of(url),
             Self::Etcd(url) => EtcdStore::address_of(url),
             Self::Kubernetes(url) => KubernetesStore::address_of(url),
@@ -53,13 +56,17 @@ impl Place {
     fn unverified(&self) -> Result<Option<String>, StoreError> {
         match self {
             Self::Postgres(url) => PostgresStore::unverified(url),
-            Self::File(_) | Self::Etcd(_) | Self::Kubernetes(_) => Ok(None),
+            Self::File(path, true) => Ok(Some(format!(
+                "shared=true: every user who may write {} may free or take every server in it.",
+                path.display()
+            ))),
+            Self::File(..) | Self::Etcd(_) | Self::Kubernetes(_) => Ok(None),
         }
     }
 
     /// Whether it reaches this machine only.
     fn embedded(&self) -> bool {
-        matches!(self, Self::File(_))
+        matches!(self, Self::File(..))
     }
 }
 
@@ -83,7 +90,7 @@ pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
 /// The address of the embedded store, where nothing has made it yet: reading it would make it.
 pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     match place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? {
-        Place::File(path) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
+        Place::File(path, _) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
         _ => Ok(None),
     }
 }
@@ -123,14 +130,14 @@ pub(super) async fn open(
 /// A file that is not there and cannot be made is a wrong path; one that is there may be locked.
 fn may_come_back(place: &Place) -> bool {
     match place {
-        Place::File(path) => path.exists(),
+        Place::File(path, _) => path.exists(),
         Place::Postgres(_) | Place::Etcd(_) | Place::Kubernetes(_) => true,
     }
 }
 
 fn place(url: Option<&str>) -> Result<Place, SettingsError> {
     let Some(url) = url else {
-        return default_path().map(Place::File).ok_or_else(|| SettingsError::Store {
+        return default_path().map(|path| Place::File(path, false)).ok_or_else(|| SettingsError::Store {
             problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
                       coordination_url"
                 .to_owned(),
@@ -140,7 +147,14 @@ fn place(url: Option<&str>) -> Result<Place, SettingsError> {
     let (scheme, rest) =
         url.split_once("://").ok_or_else(|| wrong(&format!("coordination_url is no URL; write {FORMS}")))?;
     match scheme {
-        "sqlite" if rest.starts_with('/') && rest.len() > 1 => Ok(Place::File(PathBuf::from(rest))),
+        "sqlite" if rest.starts_with('/') && rest.len() > 1 => {
+            let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+            match parameters {
+                "" => Ok(Place::File(PathBuf::from(path), false)),
+                "shared=true" => Ok(Place::File(PathBuf::from(path), true)),
+                _ => Err(wrong("coordination_url has an unknown parameter; sqlite:// knows ?shared=true")),
+            }
+        }
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(Place::Postgres(SecretString::from(url))),
         "etcd" => Ok(Place::Etcd(SecretString::from(url))),
@@ -157,12 +171,14 @@ mod tests {
     fn only_what_can_be_honoured_is_accepted() {
         let address = |url: &str| place(Some(url)).unwrap().address().unwrap();
         assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
+        assert_eq!(address("sqlite:///var/lib/x.sqlite?shared=true"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
         assert_eq!(address("etcd://ci:hunter2@a,b:1/metal"), "etcd://a:2379,b:1/metal");
         assert_eq!(address("kubernetes://metal?kubeconfig=/k"), "kubernetes://metal");
         for bad in [
             "sqlite://x",
             "sqlite:///",
+            "sqlite:///x?shared=hunter2",
             "kubernetes://metal/hunter2",
             "kubernetes://metal?nonsense=hunter2",
             "x",

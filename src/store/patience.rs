@@ -47,11 +47,7 @@ impl Patience {
         &self,
         attempt: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let result = within(self.limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(self.limit)));
-        if let Err(StoreError::Unavailable { .. }) = &result {
-            *self.ran_out() = Some(self.clock.monotonic());
-        }
-        result
+        within(self.limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(self.limit)))
     }
 
     /// One of several attempts.
@@ -130,12 +126,6 @@ mod tests {
             patience.repeat(ask).await.unwrap_err();
         }
         assert_eq!((clock.monotonic().saturating_sub(began), asked.load(Ordering::SeqCst)), (Duration::ZERO, 100));
-        // Also what must not be repeated uses it up.
-        tokio::time::advance(IMPATIENT_FOR).await;
-        patience.once(ask()).await.unwrap_err();
-        let began = clock.monotonic();
-        patience.repeat(ask).await.unwrap_err();
-        assert_eq!(clock.monotonic().saturating_sub(began), Duration::ZERO);
         // It is back: everybody is patient again.
         away.store(0, Ordering::SeqCst);
         patience.repeat(ask).await.unwrap();

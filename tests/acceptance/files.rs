@@ -47,7 +47,7 @@ for_each_host! {
         let store = workspace.state_home().join("terraform-provider-metal/coordination.sqlite");
         for (file, mode, usual) in [
             (store.clone(), 0o666, 0o600),
-            (store, 0o660, 0o600),
+            (store.clone(), 0o660, 0o600),
             (workspace.folder().join("bmc-ca.pem"), 0o666, 0o644),
             (workspace.folder().join("servers.yaml"), 0o662, 0o644),
         ] {
@@ -57,6 +57,13 @@ for_each_host! {
             fs::set_permissions(&file, Permissions::from_mode(usual)).unwrap();
         }
         workspace.plan().await.is_empty();
+        // Users who share it on purpose say so, and are warned.
+        let url = format!("coordination_url = \"sqlite://{}?shared=true\"", store.display());
+        fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
+        fleet.configure_with(&workspace, &url, &maintenance("node1", "m", ""));
+        workspace.try_plan().await.succeeded().says("may free or take every server in it");
+        fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
+        fleet.configure(&workspace, &maintenance("node1", "m", ""));
 
         // A password that others may read is used, and warned of.
         workspace.write("password", "simulated-password\n");

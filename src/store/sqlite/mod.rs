@@ -57,11 +57,18 @@ pub struct SqliteOptions {
     pub watch_interval: Duration,
     /// Whether a file with a schema too old for this version is opened, to be migrated.
     pub migrating: bool,
+    /// Whether a file that other users may write is used: each of them may free or take every server in it.
+    pub shared: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100), migrating: false }
+        Self {
+            patience: Duration::from_secs(10),
+            watch_interval: Duration::from_millis(100),
+            migrating: false,
+            shared: false,
+        }
     }
 }
 
@@ -88,8 +95,11 @@ impl SqliteStore {
         let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
         // Who may write it may free every server, or take one.
-        if let Err(error) = refuse_writable(&path) {
-            let (address, cause) = (format!("sqlite://{}", path.display()), error.to_string());
+        if let Err(error) = refuse_writable(&path)
+            && !options.shared
+        {
+            let address = format!("sqlite://{}", path.display());
+            let cause = format!("{error}. Where users share it on purpose, add ?shared=true to coordination_url");
             return Err(StoreError::Untrusted { address, cause });
         }
         let identity = Identity::of(&path).map_err(|error| fault(&error))?;
