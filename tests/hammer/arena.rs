@@ -42,7 +42,9 @@ impl Arena {
         match kind {
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
-                let url = format!("sqlite://{}", folder.path().join("store").join(File::NAME).display());
+                // Workers of several users share it in one of the scenes.
+                let file = folder.path().join("store").join(File::NAME);
+                let url = format!("sqlite://{}?shared=true", file.display());
                 Self { folder: Some(folder), ..Self::given(&url) }
             }
             Kind::Postgres => {

@@ -622,8 +622,7 @@ pub async fn postgres(url: &str, clock: Arc<dyn Clock>) -> Result<PostgresStore,
 }
 
 pub async fn sqlite(path: &Path, clock: Arc<HandClock>) -> Result<SqliteStore, StoreError> {
-    // The hammer has processes of several users on one file.
-    SqliteStore::open(path, clock, SqliteOptions { shared: true, ..SqliteOptions::default() }).await
+    SqliteStore::open(path, clock, SqliteOptions::default()).await
 }
 
 /// Applies a transition and returns what it said.
