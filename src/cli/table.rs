@@ -89,8 +89,7 @@ pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     // What goes on in another line stays below its name, so that no row can be forged.
     let below = format!("\n{:width$}  ", "");
-    let shown = |value: &str| shown::lines(value).replace('\n', &below);
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", shown(value))).collect()
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", value.replace('\n', &below))).collect()
 }
 
 /// `1d 2h`, `1h 10m`, `4m`, `12s`: the two largest units.

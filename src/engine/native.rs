@@ -79,6 +79,12 @@ fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
 }
 
 impl Engine {
+    /// Whether a server is part of an external maintenance system.
+    #[must_use]
+    pub fn is_external(&self, server: &str) -> bool {
+        self.machine(server).is_ok_and(|machine| machine.native().is_some())
+    }
+
     /// The server's own maintenance system, as a wish meets it; `None` where it has none.
     pub async fn system(&self, spec: &Spec) -> Result<Option<System>, EngineError> {
         let machine = self.machine(&spec.server)?;

@@ -10,10 +10,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    hindrance::hindrances,
     ids::{Fence, Uid},
     lock::{Leases, Refusal, ServerLock},
-    machine::{PowerState, PowerTarget},
+    machine::PowerState,
     prepare, queue,
     spec::Kind,
     state::{Ending, Maintenance, Phase, Progress},
@@ -73,19 +72,13 @@ pub fn successor<'a>(
     if !rests || !is_direct(holder) || !lock.has_slot(holder) || lock.awaits_inspection(holder).is_some() {
         return None;
     }
-    let present = |record: &Maintenance| record.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-    let served = |record: &&Maintenance| present(record) && hindrances(lock, record, now).is_empty();
-    let next = queue::waiting(lock, aging, now).into_iter().find(served)?;
+    let next = queue::waiting(lock, aging, now).into_iter().find(|entry| queue::is_served(lock, leases, entry, now))?;
     (is_direct(next) && next.phase == Phase::Pending).then_some(next)
 }
 
 /// The power in which a maintenance leaves the server, as far as it asked for one or knows it.
 fn power_left(record: &Maintenance) -> Option<PowerState> {
-    let asked = record.spec.server_power.map(|power| match power {
-        PowerTarget::On => PowerState::On,
-        PowerTarget::Off => PowerState::Off,
-    });
-    asked.or(record.last_power)
+    record.spec.server_power.map(PowerState::from).or(record.last_power)
 }
 
 /// Whether an ending leaves the server to the next: not one that a person forces, nor one after a failure.
@@ -106,8 +99,7 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let to = self.get(next).ok_or(Refusal::Gone)?.id.clone();
-        // What was booted under the hold runs as much as what the hold booted itself.
-        let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
+        let booted = self.booted_under(uid);
         let record = self.ours(uid, fence)?;
         record.booted |= booted;
         record.update = None;

@@ -50,6 +50,15 @@ pub enum PowerTarget {
     Off,
 }
 
+impl From<PowerTarget> for PowerState {
+    fn from(target: PowerTarget) -> Self {
+        match target {
+            PowerTarget::On => Self::On,
+            PowerTarget::Off => Self::Off,
+        }
+    }
+}
+
 impl fmt::Display for PowerTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

@@ -198,6 +198,12 @@ pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec
     entries
 }
 
+/// Whether a waiter is present and may start: the server goes to the first of these.
+pub(super) fn is_served(lock: &ServerLock, leases: &Leases, entry: &Maintenance, now: Timestamp) -> bool {
+    let present = entry.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
+    present && hindrances(lock, entry, now).is_empty()
+}
+
 /// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is worked out once for all who
 /// look at the same view: hundreds wake up at every change.
 #[derive(Debug)]
@@ -232,8 +238,7 @@ impl Order {
         };
         let mut before = vec![so_far];
         for entry in &waiting {
-            let present = entry.attachment.as_ref().is_some_and(|a| leases.alive(a, now));
-            so_far.blocked |= present && hindrances(lock, entry, now).is_empty();
+            so_far.blocked |= is_served(lock, leases, entry, now);
             so_far.wake = earlier(so_far.wake, lease(entry));
             before.push(so_far);
         }

@@ -111,7 +111,12 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     let queue = Queue::default();
     let unreadable = lock.unreadable.iter().filter_map(|record| unreadable(lock, record, now));
     let shown = holding.chain(waiting);
-    let lines = shown.map(|(position, record)| line(&queue, lock, leases, record, position, aging, now));
+    // Found once for all of them: it sorts the whole queue.
+    let next = lock.holder().and_then(|holder| hand_over::successor(lock, leases, holder, aging, now));
+    let lines = shown.map(|(position, record)| Line {
+        hand_over: hand_over(lock, record, next),
+        ..line(&queue, lock, leases, record, position, aging, now)
+    });
     lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).chain(unreadable).collect()
 }
 
@@ -195,21 +200,14 @@ fn line(
         priority: record.spec.priority,
         expires_at: shown.expires_at,
         place_kept_until: shown.place_kept_until,
-        hand_over: hand_over(lock, leases, record, aging, now),
+        hand_over: None,
         generation: record.generation,
     }
 }
 
-/// What is handed over without a restore, as things are now.
-fn hand_over(
-    lock: &ServerLock,
-    leases: &Leases,
-    record: &Maintenance,
-    aging: Duration,
-    now: Timestamp,
-) -> Option<String> {
+/// What is handed over without a restore to the successor of the holder, as things are now.
+fn hand_over(lock: &ServerLock, record: &Maintenance, next: Option<&Maintenance>) -> Option<String> {
     let holder = lock.holder()?;
-    let next = hand_over::successor(lock, leases, holder, aging, now);
     if let Some(next) = next.filter(|_| holder.uid == record.uid) {
         return Some(format!("to {} as it is", next.id));
     }

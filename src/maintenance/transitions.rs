@@ -116,7 +116,7 @@ impl ServerLock {
         self.admit_record(uid, next, now)
     }
 
-    /// The same for a record whose turn it is, whoever drives it.
+    /// The same for a record whose turn it is, regardless of which process drives it.
     pub(super) fn admit_record(&mut self, uid: &Uid, next: Phase, now: Timestamp) -> Result<(), Refusal> {
         let under = self.get(uid).ok_or(Refusal::Gone)?.spec.parent.is_some();
         let slot = self.slot.get_or_insert_with(|| Slot { uid: uid.clone(), since: now, acting: None });
@@ -208,6 +208,11 @@ impl ServerLock {
         Ok(())
     }
 
+    /// Whether something was booted under a maintenance: it runs as much as what the maintenance booted itself.
+    pub(super) fn booted_under(&self, uid: &Uid) -> bool {
+        self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid))
+    }
+
     /// Starts to give the server back. The slot stays held until [`Self::finish`].
     pub fn begin_release(
         &mut self,
@@ -218,8 +223,7 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let detail = ending.to_string();
-        // What was booted under the hold runs as much as what the hold booted itself.
-        let booted = self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid));
+        let booted = self.booted_under(uid);
         let record = self.ours(uid, fence)?;
         record.booted |= booted;
         record.update = None;

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::{
     ids::{Fence, Uid},
     lock::{Refusal, ServerLock},
-    machine::{PowerState, PowerTarget},
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     restore,
@@ -357,10 +356,7 @@ pub fn judge(
 fn as_before(record: &Maintenance, update: &Update) -> Maintenance {
     let mut prior = update.before.clone();
     if let (Some(prior), Some(power)) = (&mut prior, update.previous.server_power) {
-        prior.power = match power {
-            PowerTarget::On => PowerState::On,
-            PowerTarget::Off => PowerState::Off,
-        };
+        prior.power = power.into();
     }
     Maintenance { prior, booted: record.booted && !update.booted_before, ..record.clone() }
 }

@@ -209,11 +209,11 @@ impl BootConfigurationModel {
         check_timeouts(diags, &self.timeouts);
         let base = Spec::new(Kind::BootConfiguration, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
-        let reason = spec.reason.clone().or_else(|| Some(format!("boot configuration {}", given(&self.method)?)));
+        let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
         Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
     }
 
-    /// Keeps what a state of an earlier version does not have: a default is no change.
+    /// Leaves null what a state of an earlier version lacks: a default value is not a change.
     pub(super) fn keep_absent(&mut self, prior: &Self) {
         if prior.priority.is_null() && self.priority == Value::Value(0) {
             self.priority = Value::Null;
@@ -280,7 +280,7 @@ impl BootConfigurationModel {
         let boot = spec.boot.as_ref().map(BootModel::from).unwrap_or_default();
         let own_turn = hold.is_none();
         let default = if own_turn { Policy::OwnerApproval } else { Policy::Enforced };
-        let own_reason = format!("boot configuration {}", given(&boot.method).unwrap_or_default());
+        let own_reason = own_reason(given(&boot.method).unwrap_or_default());
         let mut model = Self {
             effect: Value::Value(effect::of(spec)),
             server: Value::Value(spec.server.clone()),
@@ -307,6 +307,11 @@ impl BootConfigurationModel {
         model.show(record);
         model
     }
+}
+
+/// The reason of a boot configuration that gives none.
+fn own_reason(method: &str) -> String {
+    format!("boot configuration {method}")
 }
 
 impl From<&BootOverride> for OverrideModel {

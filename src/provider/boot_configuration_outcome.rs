@@ -17,7 +17,8 @@ use super::{
     values::shown_duration,
 };
 
-/// Why a boot configuration is not made. It has no name that its configuration chooses, so that advice about names is no help.
+/// Explains why a boot configuration is not made. Its name follows from its server, so that advice to choose another name does
+/// not help.
 pub(super) fn refused(server: &str, error: &EngineError) -> Diagnostic {
     let EngineError::Refused(refusal) = error else { return of_engine(server, error) };
     let (summary, detail) = match refusal {

@@ -36,7 +36,9 @@ impl ServerBootConfiguration {
     /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.
     pub(super) async fn review_change(&self, diags: &mut Diagnostics, model: &BootConfigurationModel, touches: bool) {
         let engine = self.cell.engine_if_ready();
-        let held = |engine: &Engine| !model.maintenance_id.is_null() || boots_in_maintenance(engine, model);
+        // An external system boots a server in a maintenance only, which this one then has.
+        let external = |engine: &Engine| engine.is_external(given(&model.server).unwrap_or_default());
+        let held = |engine: &Engine| !model.maintenance_id.is_null() || external(engine);
         match &engine {
             Some(engine) if held(engine) || !touches => {
                 if let Some(spec) = model.check(diags, Some(engine)) {
@@ -60,10 +62,4 @@ impl ServerBootConfiguration {
         let engine = self.cell.engine_if_ready();
         review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()).await;
     }
-}
-
-/// Whether an external system boots the server, in a maintenance only.
-fn boots_in_maintenance(engine: &Engine, model: &BootConfigurationModel) -> bool {
-    let server = given(&model.server).unwrap_or_default();
-    engine.machine(server).is_ok_and(|machine| machine.native().is_some())
 }

@@ -58,7 +58,7 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
         }
         Finish::Lost => {
             diags.add_warning(diagnostic(
-                "A hold was released by somebody else",
+                "A hold was released outside of this configuration",
                 format!("{server}: {} is {} now. Nothing more was done to the server.", record.id, record.phase.name()),
                 AttributePath::root(),
             ));
@@ -92,7 +92,7 @@ pub(super) async fn over_already(
         Ok(Some(held)) => {
             if let Phase::Completed { ending: Ending::Released { .. }, .. } = held.record.phase {
                 diags.add_warning(diagnostic(
-                    "A hold was released by somebody else",
+                    "A hold was released outside of this configuration",
                     format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
                     AttributePath::root(),
                 ));

@@ -231,7 +231,7 @@ pub(super) async fn refresh(
         return match &record.phase {
             Phase::Completed { ending: Ending::Released { .. }, .. } | Phase::Failed { .. } => {
                 warn(
-                    "A hold was released by somebody else",
+                    "A hold was released outside of this configuration",
                     format!(
                         "{server}: {} is over ({}). The resource is dropped from the state.",
                         record.id,

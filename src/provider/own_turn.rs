@@ -19,7 +19,7 @@ use crate::{
 
 use super::{
     schema::{Attributes, attributes, defaulted, optional},
-    values::{Text, bad, check_priority, duration, given, one_of, short},
+    values::{Text, bad, check_priority, duration, given, one_of, read_id, short},
     window::{self, WindowModel, window_attribute},
 };
 
@@ -141,13 +141,6 @@ impl OwnTurn<'_> {
 
 /// The maintenance that `maintenance_id` names.
 pub(super) fn hold_named(diags: &mut Diagnostics, maintenance_id: &Text) -> Option<MaintenanceId> {
-    let text = given(maintenance_id)?;
-    match text.parse() {
-        Ok(id) => Some(id),
-        Err(problem) => {
-            let detail = format!("{text:?}: it {problem}. Use the id of a metal_server_maintenance.");
-            bad(diags, AttributePath::new("maintenance_id"), "Not an id of a maintenance", detail);
-            None
-        }
-    }
+    let (at, hint) = (AttributePath::new("maintenance_id"), " Use the id of a metal_server_maintenance.");
+    read_id(diags, given(maintenance_id)?, at, "a maintenance", hint)
 }

@@ -197,7 +197,7 @@ impl Prospect {
         let Some(claim) = claim else {
             self.approval_missing = spec.require_claim;
             let line = if spec.require_claim {
-                "nobody has claimed it, and require_claim waits until somebody does and approves."
+                "it is not claimed; require_claim waits for a claim and an approval."
             } else {
                 "Nobody has claimed it: no approval is needed."
             };
@@ -282,7 +282,7 @@ fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Op
     if !direct(asked.spec) {
         return None;
     }
-    if engine.machine(&asked.spec.server).is_ok_and(|machine| machine.native().is_some()) {
+    if engine.is_external(&asked.spec.server) {
         return Some(
             "Hand-over: the server is restored first, because an external system has to give it back.".to_owned(),
         );

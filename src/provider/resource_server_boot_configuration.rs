@@ -8,7 +8,6 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use crate::{
     engine::{Control, Engine, EngineError, Wish},
     maintenance::{
-        ids::MaintenanceId,
         lock::{AskingState, Refusal},
         spec::{Kind, Spec, WaitFor},
         state::{Ending, Maintenance},
@@ -28,7 +27,7 @@ use super::{
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
     review,
-    values::{given, time_limit},
+    values::{given, read_id, time_limit},
 };
 
 /// Time limits when none are given.
@@ -353,17 +352,8 @@ impl Resource for ServerBootConfiguration {
         id: String,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
-        let id: MaintenanceId = match id.parse() {
-            Ok(id) => id,
-            Err(problem) => {
-                diags.add_error(diagnostic(
-                    "Not an id of a boot configuration",
-                    format!("{id:?}: it {problem}. The id is the one that queue and show print."),
-                    AttributePath::root(),
-                ));
-                return None;
-            }
-        };
+        let hint = " The id is the one that queue and show print.";
+        let id = read_id(diags, &id, AttributePath::root(), "a boot configuration", hint)?;
         let state = Private::new_state();
         let record = match engine.active(&id).await {
             Ok(record) if record.spec.kind == Kind::BootConfiguration => record,

@@ -8,12 +8,11 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use crate::{
     engine::{Control, Engine, EngineError, Wish},
     maintenance::{
-        ids::MaintenanceId,
         lock::{AskingState, Refusal},
         spec::WaitFor,
         state::Ending,
     },
-    plugin::{ResourceExt, diagnostic},
+    plugin::ResourceExt,
 };
 
 use super::{
@@ -27,7 +26,7 @@ use super::{
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act, shown},
     review,
-    values::{given, time_limit},
+    values::{given, read_id, time_limit},
 };
 
 /// Time limit for waiting and preparing when none is given.
@@ -338,17 +337,7 @@ impl Resource for ServerMaintenance {
         id: String,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
-        let id: MaintenanceId = match id.parse() {
-            Ok(id) => id,
-            Err(problem) => {
-                diags.add_error(diagnostic(
-                    "Not an id of a maintenance",
-                    format!("{id:?}: it {problem}."),
-                    AttributePath::root(),
-                ));
-                return None;
-            }
-        };
+        let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
         let state = Private::new_state();
         let taken = match engine.active(&id).await {
             Ok(record) => engine.take_over(&record, &state).await.map(|()| record),

@@ -370,9 +370,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         }
         Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
     }
-    if spec.kind == Kind::BootConfiguration
-        && engine.machine(&spec.server).is_ok_and(|machine| machine.native().is_some())
-    {
+    if spec.kind == Kind::BootConfiguration && engine.is_external(&spec.server) {
         lines
             .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
     }

@@ -10,7 +10,7 @@ use tf_provider::{
 
 use crate::{
     maintenance::{
-        ids::check_name,
+        ids::{MaintenanceId, check_name},
         limits::{self, LimitError},
         machine::{BootMode, PowerTarget},
     },
@@ -187,6 +187,23 @@ pub(super) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePa
         let detail = "It holds a line end, or another control or invisible character, which others would see as something else. \
                       Write it in one line; chomp() takes the line end of a heredoc away.";
         bad(diags, path, "Not plain text", detail);
+    }
+}
+
+/// Reads an id of the form `namespace/name`; `of` says what it names, `hint` where it is found.
+pub(super) fn read_id(
+    diags: &mut Diagnostics,
+    text: &str,
+    at: AttributePath,
+    of: &str,
+    hint: &str,
+) -> Option<MaintenanceId> {
+    match text.parse() {
+        Ok(id) => Some(id),
+        Err(problem) => {
+            bad(diags, at, &format!("Not an id of {of}"), format!("{text:?}: it {problem}.{hint}"));
+            None
+        }
     }
 }
 
