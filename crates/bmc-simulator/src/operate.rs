@@ -154,7 +154,13 @@ impl Simulator {
                 state.eject(device, rules);
             }
             if let Some((device, image)) = insert {
-                let inserted = Inserted { image, write_protected: true, transfer_protocol: None, user_name: None };
+                let inserted = Inserted {
+                    image,
+                    write_protected: true,
+                    transfer_protocol: None,
+                    user_name: None,
+                    shown_from: tokio::time::Instant::now(),
+                };
                 state.insert(device, rules, inserted);
             }
             state.rendered = None;

@@ -20,6 +20,8 @@ use crate::words::{BootMode, BootTarget, OverrideEnabled, ResetType};
 pub struct Personality {
     /// A name for people.
     pub name: String,
+    /// Where what is told here is known from: by the name of a rule.
+    pub sources: std::collections::BTreeMap<String, String>,
     /// `Manufacturer` of systems, managers and chassis.
     pub manufacturer: String,
     /// `Model` of the systems.
@@ -75,6 +77,9 @@ pub struct PowerRules {
     pub shows_boot_progress: bool,
     /// Whether `LastResetTime` is shown.
     pub shows_last_reset_time: bool,
+    /// How long every reset is refused with 409 after a change of the power.
+    #[serde(rename = "busy_after_ms", with = "millis")]
+    pub busy_after: Duration,
 }
 
 /// Where allowable values are told.
@@ -128,6 +133,10 @@ pub struct BootRules {
     pub http_boot_uri: bool,
     /// Properties of `Boot` that every write must carry.
     pub required: Vec<String>,
+    /// Whether the firmware's boot menu is listed, with an entry for each filled virtual drive.
+    pub menu: bool,
+    /// Whether the Settings object lists allowable values.
+    pub settings_list_values: bool,
 }
 
 /// Which resource takes writes to `Boot`.
@@ -171,6 +180,11 @@ pub struct MediaRules {
     pub eject_needs_body: bool,
     /// Whether `Image` and `ImageName` stay readable after an eject.
     pub image_stays_after_eject: bool,
+    /// Whether devices show `Image`.
+    pub shows_image: bool,
+    /// How long an inserted image takes to be shown.
+    #[serde(rename = "shown_after_ms", with = "millis")]
+    pub shown_after: Duration,
     /// Whether devices list no actions and take PATCH of `Image` and `Inserted` instead.
     pub by_patch: bool,
 }
@@ -206,6 +220,10 @@ pub struct HttpRules {
     pub if_match: IfMatch,
     /// Whether every answer closes its connection.
     pub closes_connections: bool,
+    /// The status of the redirect that answers paths without a last slash; nothing redirects none.
+    pub redirects_without_slash: Option<u16>,
+    /// Whether systems link to their managers.
+    pub links_managers: bool,
 }
 
 /// Which entity tags are given out.
@@ -262,6 +280,7 @@ impl Default for Personality {
     fn default() -> Self {
         Self {
             name: "generic".into(),
+            sources: std::collections::BTreeMap::new(),
             manufacturer: "Example Corporation".into(),
             model: "Simulated Server".into(),
             power: PowerRules::default(),
@@ -285,6 +304,7 @@ impl Default for PowerRules {
             shows_transitions: true,
             shows_boot_progress: true,
             shows_last_reset_time: true,
+            busy_after: Duration::ZERO,
         }
     }
 }
@@ -300,6 +320,8 @@ impl Default for BootRules {
             modes: BootMode::ALL.to_vec(),
             http_boot_uri: true,
             required: Vec::new(),
+            menu: false,
+            settings_list_values: true,
         }
     }
 }
@@ -326,6 +348,8 @@ impl Default for MediaRules {
             eject_empty_refused: false,
             eject_needs_body: false,
             image_stays_after_eject: false,
+            shows_image: true,
+            shown_after: Duration::ZERO,
             by_patch: false,
         }
     }
@@ -333,7 +357,13 @@ impl Default for MediaRules {
 
 impl Default for HttpRules {
     fn default() -> Self {
-        Self { etags: Etags::Strong, if_match: IfMatch::Honoured, closes_connections: false }
+        Self {
+            etags: Etags::Strong,
+            if_match: IfMatch::Honoured,
+            closes_connections: false,
+            redirects_without_slash: None,
+            links_managers: true,
+        }
     }
 }
 

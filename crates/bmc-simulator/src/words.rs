@@ -119,6 +119,14 @@ words! {
         Diags,
         /// The UEFI shell.
         UefiShell,
+        /// A CD or DVD behind USB.
+        UsbCd,
+        /// The same with UEFI.
+        UefiUsbCd,
+        /// A stick.
+        UsbKey,
+        /// The entry of the boot menu named by `BootNext`.
+        UefiBootNext,
         /// The device named by `UefiTargetBootSourceOverride`.
         UefiTarget,
         /// An SD card.

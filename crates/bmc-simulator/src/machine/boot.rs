@@ -49,6 +49,18 @@ pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -
                 Value::String(_) => Err(Message::property_value_format(value, name)),
                 _ => Err(Message::property_value_type(value, name)),
             },
+            "UefiTargetBootSourceOverride" | "BootNext" if rules.menu => match value {
+                Value::Null | Value::String(_) => {
+                    let text = value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+                    if name == "BootNext" {
+                        next.boot_next = text
+                    } else {
+                        next.uefi_target = text
+                    }
+                    Ok(())
+                }
+                _ => Err(Message::property_value_type(value, name)),
+            },
             _ if name.contains('@') => Ok(()),
             _ => Err(Message::property_unknown(name)),
         };
@@ -63,6 +75,16 @@ pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -
         next.target = BootTarget::None;
     }
     Ok(next)
+}
+
+/// The entry of a filled virtual drive in the firmware's boot menu.
+pub(crate) fn menu_entry(device: usize) -> String {
+    format!("Boot{:04X}", 16 + device)
+}
+
+/// The UEFI device path of a virtual drive.
+pub(crate) fn device_path(device: usize) -> String {
+    format!("PciRoot(0x0)/Pci(0x14,0x0)/USB(0x{device:X},0x0)")
 }
 
 fn choose<T: Copy + PartialEq>(
@@ -104,6 +126,8 @@ impl State {
         if requested.enabled == OverrideEnabled::Once {
             self.boot.enabled = OverrideEnabled::Disabled;
             self.boot.target = BootTarget::None;
+            self.boot.uefi_target = None;
+            self.boot.boot_next = None;
         }
         let once = requested.enabled == OverrideEnabled::Once;
         let record = BootRecord { requested, booted_from };
@@ -118,7 +142,11 @@ impl State {
         let from_media = self
             .media
             .iter()
-            .filter(|media| rules.devices[media.device].boots_as.contains(&requested.target))
+            .filter(|media| match requested.target {
+                BootTarget::UefiTarget => requested.uefi_target.as_deref() == Some(&*device_path(media.device)),
+                BootTarget::UefiBootNext => requested.boot_next.as_deref() == Some(&*menu_entry(media.device)),
+                target => rules.devices[media.device].boots_as.contains(&target),
+            })
             .find_map(|media| {
                 media.inserted.as_ref().map(|inserted| BootSource::Media {
                     device: rules.devices[media.device].id.clone(),
@@ -130,9 +158,19 @@ impl State {
             (None, BootTarget::UefiHttp) => BootSource::Http { uri: requested.http_boot_uri.clone() },
             (None, BootTarget::Pxe) => BootSource::Pxe,
             // A device without media is skipped, as firmware does, and the disk comes next.
-            (None, BootTarget::None | BootTarget::Hdd | BootTarget::Cd | BootTarget::Usb | BootTarget::Floppy) => {
-                BootSource::Disk
-            }
+            (
+                None,
+                BootTarget::None
+                | BootTarget::Hdd
+                | BootTarget::Cd
+                | BootTarget::Usb
+                | BootTarget::UsbCd
+                | BootTarget::UefiUsbCd
+                | BootTarget::UsbKey
+                | BootTarget::UefiTarget
+                | BootTarget::UefiBootNext
+                | BootTarget::Floppy,
+            ) => BootSource::Disk,
             (None, target) => BootSource::Other { target },
         }
     }

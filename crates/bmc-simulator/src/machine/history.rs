@@ -96,11 +96,24 @@ pub struct BootOverride {
     pub mode: BootMode,
     /// `HttpBootUri`.
     pub http_boot_uri: Option<String>,
+    /// `UefiTargetBootSourceOverride`.
+    #[serde(default)]
+    pub uefi_target: Option<String>,
+    /// `BootNext`.
+    #[serde(default)]
+    pub boot_next: Option<String>,
 }
 
 impl Default for BootOverride {
     fn default() -> Self {
-        Self { enabled: OverrideEnabled::Disabled, target: BootTarget::None, mode: BootMode::UEFI, http_boot_uri: None }
+        Self {
+            enabled: OverrideEnabled::Disabled,
+            target: BootTarget::None,
+            mode: BootMode::UEFI,
+            http_boot_uri: None,
+            uefi_target: None,
+            boot_next: None,
+        }
     }
 }
 

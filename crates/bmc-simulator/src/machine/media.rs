@@ -21,6 +21,8 @@ pub(crate) struct Inserted {
     pub(crate) write_protected: bool,
     pub(crate) transfer_protocol: Option<String>,
     pub(crate) user_name: Option<String>,
+    /// From when a reader sees it.
+    pub(crate) shown_from: tokio::time::Instant,
 }
 
 impl State {

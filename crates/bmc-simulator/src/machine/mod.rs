@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub(crate) use self::boot::judge;
+pub(crate) use self::boot::{device_path, judge, menu_entry};
 pub use self::history::{BootOverride, BootRecord, BootSource, Cause, Event, EventKind};
 pub(crate) use self::media::{Inserted, Media};
 pub(crate) use self::power::Taken;
@@ -206,6 +206,7 @@ impl Machine {
             goal: birth.power,
             schedule: VecDeque::new(),
             alarm: 0,
+            busy_until: None,
             progress: if on { BootProgress::OSRunning } else { BootProgress::None },
             progress_since: stamp,
             last_reset: stamp,

@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) schedule: VecDeque<(Instant, Step)>,
     /// Which alarm belongs to the schedule; older alarms end by themselves.
     pub(crate) alarm: u64,
+    /// Until when resets are refused.
+    pub(crate) busy_until: Option<Instant>,
     pub(crate) progress: BootProgress,
     pub(crate) progress_since: Stamp,
     pub(crate) last_reset: Stamp,
@@ -86,7 +88,10 @@ impl State {
 
     fn take(&mut self, step: Step, personality: &Personality) {
         match step {
-            Step::Power(to, cause) => self.switch(to, cause),
+            Step::Power(to, cause) => {
+                self.switch(to, cause);
+                self.busy_until = Some(self.now + personality.power.busy_after);
+            }
             Step::Restart => {
                 self.last_reset = self.timeline.stamp_at(self.now);
                 self.enter(BootProgress::None);

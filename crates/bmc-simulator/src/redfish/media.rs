@@ -32,13 +32,18 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
     let about = &rules.devices[device];
     let path = format!("{}/{}", base(bmc, under, machine), about.id);
     let mut value = resource(&path, "#VirtualMedia.v1_6_3.VirtualMedia", &about.id, "Virtual Media");
-    value["MediaTypes"] = json!(about.media_types);
+    // Gigabyte lists none.
+    if !about.media_types.is_empty() {
+        value["MediaTypes"] = json!(about.media_types);
+    }
     let state = machine.lock();
     let media = &state.media[device];
-    let inserted = media.inserted.as_ref();
+    let inserted = media.inserted.as_ref().filter(|inserted| inserted.shown_from <= state.now);
     let image = inserted.map(|inserted| &inserted.image).or(media.stale_image.as_ref());
     let text = |text: Option<&String>| text.map_or(Value::Null, |text| text.as_str().into());
-    value["Image"] = text(image);
+    if rules.shows_image {
+        value["Image"] = text(image);
+    }
     value["ImageName"] = image.and_then(|image| image.rsplit('/').next()).map_or(Value::Null, Into::into);
     value["Inserted"] = inserted.is_some().into();
     value["ConnectedVia"] = if inserted.is_some() { "URI" } else { "NotConnected" }.into();
@@ -78,8 +83,13 @@ const PROTOCOLS: &[&str] = &["CIFS", "FTP", "SFTP", "HTTP", "HTTPS", "NFS", "SCP
 fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Vec<Message>> {
     let rules = &machine.personality.media;
     let mut faults = Vec::new();
-    let mut inserted =
-        Inserted { image: String::new(), write_protected: true, transfer_protocol: None, user_name: None };
+    let mut inserted = Inserted {
+        image: String::new(),
+        write_protected: true,
+        transfer_protocol: None,
+        user_name: None,
+        shown_from: tokio::time::Instant::now() + rules.shown_after,
+    };
     for required in std::iter::once("Image").chain(rules.required_parameters.iter().map(String::as_str)) {
         if !members.contains_key(required) {
             faults.push(Message::parameter_missing(INSERT, required));

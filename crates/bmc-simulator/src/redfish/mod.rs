@@ -97,6 +97,14 @@ fn respond(
     if request.header("odata-version").is_some_and(|version| version != "4.0") {
         return refuse(412, Message::header_invalid("OData-Version"));
     }
+    if let Some(status) = bmc.personality.http.redirects_without_slash
+        && !request.path.ends_with('/')
+        && route.is_some_and(Route::is_resource)
+    {
+        let mut reply = Reply::empty(status);
+        reply.set(hyper::header::LOCATION, &format!("{}/", request.path));
+        return Ok(reply);
+    }
     let public = route.is_some_and(|route| route.is_public(&request.method));
     let caller = if public { None } else { Some(access::check(bmc, request, route)?) };
     *account = caller.as_ref().map(|caller| caller.user_name.clone());
@@ -149,6 +157,8 @@ fn read(bmc: &Arc<Bmc>, route: &Route, path: &str) -> Result<Reply, Box<Reply>> 
         Route::Role(id) => accounts::role(id, path)?,
         Route::Systems => systems::list(bmc),
         Route::Settings(machine) => systems::settings(machine),
+        Route::BootOptions(machine) => systems::boot_options(machine),
+        Route::BootOption(machine, id) => systems::boot_option(machine, id, path)?,
         Route::ResetInfo(machine) => systems::reset_info(machine),
         Route::MediaList(under, machine) => media::list(bmc, *under, machine),
         Route::Media(under, machine, device) => media::read(bmc, *under, machine, *device),

@@ -26,6 +26,8 @@ pub(crate) enum Route {
     Systems,
     System(Arc<Machine>),
     Settings(Arc<Machine>),
+    BootOptions(Arc<Machine>),
+    BootOption(Arc<Machine>, String),
     ResetInfo(Arc<Machine>),
     Reset(Arc<Machine>),
     MediaList(MediaPath, Arc<Machine>),
@@ -106,6 +108,8 @@ impl Route {
         match rest {
             [] => Some(Self::System(machine)),
             ["Settings"] if rules.boot.writable_on != BootResource::System => Some(Self::Settings(machine)),
+            ["BootOptions"] if rules.boot.menu => Some(Self::BootOptions(machine)),
+            ["BootOptions", id] if rules.boot.menu => Some(Self::BootOption(machine, (*id).to_owned())),
             ["ResetActionInfo"] if rules.power.reset_types_told_by == ToldBy::ActionInfo => {
                 Some(Self::ResetInfo(machine))
             }
@@ -150,11 +154,18 @@ impl Route {
         }
     }
 
+    /// Whether it is a resource of the service, and not a document about it.
+    pub(crate) fn is_resource(&self) -> bool {
+        !matches!(self, Self::Versions | Self::OData | Self::Metadata | Self::RegistryFile)
+    }
+
     /// The machine that a request is about.
     pub(crate) fn machine(&self) -> Option<&Arc<Machine>> {
         match self {
             Self::System(machine)
             | Self::Settings(machine)
+            | Self::BootOptions(machine)
+            | Self::BootOption(machine, _)
             | Self::ResetInfo(machine)
             | Self::Reset(machine)
             | Self::MediaList(_, machine)

@@ -91,7 +91,10 @@ fn show(bmc: &Bmc, machine: &Machine, state: &State) -> Value {
     }
     if !rules.boot.targets.is_empty() {
         let writable = rules.boot.writable_on != BootResource::Settings;
-        value["Boot"] = show_boot(&state.boot, &rules.boot, writable);
+        value["Boot"] = show_boot(&state.boot, &rules.boot, writable || !rules.boot.settings_list_values);
+        if rules.boot.menu {
+            value["Boot"]["BootOptions"] = json!({ "@odata.id": format!("{path}/BootOptions") });
+        }
     }
     if rules.boot.writable_on != BootResource::System {
         let times = match rules.boot.settings_apply {
@@ -108,10 +111,10 @@ fn show(bmc: &Bmc, machine: &Machine, state: &State) -> Value {
         value["VirtualMedia"] = json!({ "@odata.id": format!("{path}/VirtualMedia") });
     }
     let manager = manager_id(bmc, machine);
-    value["Links"] = json!({
-        "ManagedBy": [{ "@odata.id": format!("/redfish/v1/Managers/{manager}") }],
-        "Chassis": [{ "@odata.id": format!("/redfish/v1/Chassis/{}", machine.id) }],
-    });
+    value["Links"] = json!({ "Chassis": [{ "@odata.id": format!("/redfish/v1/Chassis/{}", machine.id) }] });
+    if rules.http.links_managers {
+        value["Links"]["ManagedBy"] = json!([{ "@odata.id": format!("/redfish/v1/Managers/{manager}") }]);
+    }
     value["Actions"] = json!({ "#ComputerSystem.Reset": show_reset(machine, &path) });
     value
 }
@@ -126,6 +129,10 @@ fn show_boot(boot: &BootOverride, rules: &BootRules, writable: bool) -> Value {
     }
     if rules.http_boot_uri {
         value["HttpBootUri"] = boot.http_boot_uri.as_deref().map_or(Value::Null, Into::into);
+    }
+    if rules.menu {
+        value["UefiTargetBootSourceOverride"] = boot.uefi_target.as_deref().map_or(Value::Null, Into::into);
+        value["BootNext"] = boot.boot_next.as_deref().map_or(Value::Null, Into::into);
     }
     if writable {
         let words = |words: Vec<&str>| Value::from(words);
@@ -174,8 +181,40 @@ pub(crate) fn settings(machine: &Machine) -> Value {
     let mut value = resource(&path, SYSTEM_KIND, "Settings", "Computer System Settings");
     let state = machine.lock();
     let boot = state.pending_boot.as_ref().unwrap_or(&state.boot);
-    value["Boot"] = show_boot(boot, &machine.personality.boot, true);
+    let rules = &machine.personality.boot;
+    value["Boot"] = show_boot(boot, rules, rules.settings_list_values);
     value
+}
+
+/// The entries of the firmware's boot menu: the disk and each filled virtual drive.
+fn menu(machine: &Machine) -> Vec<(String, String, String)> {
+    let disk = ("Boot0001".to_owned(), "installed system".to_owned(), "HD(1,GPT)".to_owned());
+    let state = machine.lock();
+    let filled = state.media.iter().filter(|media| media.inserted.is_some());
+    let drive = |device: usize| {
+        (crate::machine::menu_entry(device), "USB device".to_owned(), crate::machine::device_path(device))
+    };
+    std::iter::once(disk).chain(filled.map(|media| drive(media.device))).collect()
+}
+
+pub(crate) fn boot_options(machine: &Machine) -> Value {
+    let path = format!("{}/BootOptions", path(machine));
+    let members = menu(machine).into_iter().map(|(id, ..)| format!("{path}/{id}")).collect::<Vec<_>>();
+    collection(&path, "#BootOptionCollection.BootOptionCollection", "Boot Options", members)
+}
+
+pub(crate) fn boot_option(machine: &Machine, id: &str, at: &str) -> Result<Value, Box<Reply>> {
+    let found = menu(machine).into_iter().find(|(entry, ..)| entry == id);
+    let Some((entry, name, device)) = found else {
+        return Err(Box::new(Reply::error(404, &[Message::missing_resource(at)])));
+    };
+    let path = format!("{}/BootOptions/{entry}", path(machine));
+    let mut value = resource(&path, "#BootOption.v1_0_4.BootOption", &entry, &name);
+    value["BootOptionReference"] = entry.into();
+    value["DisplayName"] = name.into();
+    value["UefiDevicePath"] = device.into();
+    value["BootOptionEnabled"] = true.into();
+    Ok(value)
 }
 
 /// Properties that clients know from the representation but may not write.
@@ -309,6 +348,13 @@ pub(crate) fn reset(bmc: &Arc<Bmc>, machine: &Arc<Machine>, request: &Incoming) 
         return refuse(400, Message::parameter_value(ACTION, "ResetType", wanted));
     };
     let conflict = || Message::parameter_conflict("ResetType", reset.as_str());
+    let busy = {
+        let state = machine.lock();
+        state.busy_until.is_some_and(|until| state.now < until)
+    };
+    if busy {
+        return refuse(409, Message::general("The operation is not accepted while the power changes."));
+    }
     match machine.reset(reset) {
         Taken::Conflict => refuse(409, conflict()),
         Taken::AlreadyThere => match rules.already_there {
