@@ -13,7 +13,8 @@ use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
         redfish::{
-            Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
+            Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust,
+            parse_fingerprint,
         },
     },
     clock::SystemClock,
@@ -46,6 +47,7 @@ impl Bench {
                 endpoint: simulator.url(&name).unwrap().parse().unwrap(),
                 system_id: None,
                 lock_key: None,
+                media: MediaSettings::default(),
                 labels: BTreeMap::new(),
                 username: account.username.clone(),
                 password: SecretString::from(account.password.expose_secret()),
@@ -365,6 +367,7 @@ async fn a_certificate_of_another_host_gets_no_request() {
         endpoint: elsewhere.parse().unwrap(),
         system_id: None,
         lock_key: None,
+        media: MediaSettings::default(),
         labels: BTreeMap::new(),
         username: account.username.clone(),
         password: SecretString::from(account.password.expose_secret()),
@@ -422,6 +425,7 @@ async fn certificates_are_judged_as_told() {
         endpoint: url.parse().unwrap(),
         system_id: None,
         lock_key: None,
+        media: MediaSettings::default(),
         labels: BTreeMap::new(),
         username: account.username.clone(),
         password: SecretString::from(account.password.expose_secret()),
@@ -611,7 +615,6 @@ async fn a_drive_without_actions_is_filled_and_emptied_by_writing_to_it() {
     let mut personality = Personality::generic();
     personality.media.by_patch = true;
     let bench = Bench::new(personality).await;
-    assert!(bench.machine.capabilities().await.unwrap().virtual_media);
     let slot = bench.machine.media().await.unwrap().into_iter().find(MediaSlot::is_optical).unwrap().slot;
     bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
     let name = &bench.simulator.systems()[0];

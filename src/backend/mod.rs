@@ -17,7 +17,7 @@ use secrecy::SecretString;
 
 use crate::maintenance::{
     location::Location,
-    machine::{BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
+    machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
     native::{NativeView, NativeWish, Order, System},
 };
 
@@ -228,6 +228,11 @@ pub trait BootControl {
     /// Makes the boot override equal to `wanted` in every property that `wanted` names and that differs now; other
     /// properties are not sent. `clear_http_boot_uri` says that a listed `HttpBootUri` is to be emptied.
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError>;
+
+    /// The firmware's boot menu; empty where it is not listed.
+    async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Virtual media.

@@ -76,11 +76,13 @@ impl Drive<'_> {
         let boot = spec.as_ref().and_then(|spec| spec.boot.clone());
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {
-            Need::Machine | Need::Media | Need::Capabilities => {
+            Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
                 let machine = self.machine()?;
                 match need {
                     Need::Machine => self.facts.machine = Some(machine.observe().await?),
                     Need::Media => self.facts.media = Some(machine.media().await?),
+                    Need::MenuBefore => self.facts.menu_before = Some(machine.boot_menu().await?),
+                    Need::Menu => self.facts.menu = Some(machine.boot_menu().await?),
                     _ => self.facts.capabilities = Some(machine.capabilities().await?),
                 }
             }

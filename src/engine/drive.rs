@@ -174,13 +174,13 @@ impl<'a> Drive<'a> {
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_native().await;
                     self.wait(poll, wake, deadline, control).await;
-                    self.facts = Facts { capabilities: self.facts.capabilities.take(), ..Facts::default() };
+                    self.forget();
                 }
                 Decision::Look(need) => self.look(need, &view, deadline, control).await?,
                 Decision::Act(action) => {
                     self.looks = 0;
                     self.act(action, deadline, control).await?;
-                    self.facts = Facts { capabilities: self.facts.capabilities.take(), ..Facts::default() };
+                    self.forget();
                 }
                 Decision::Change(Change::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
                 Decision::Change(change) => {
@@ -191,6 +191,12 @@ impl<'a> Drive<'a> {
                 }
             }
         }
+    }
+
+    /// Forgets what may have changed.
+    fn forget(&mut self) {
+        let Facts { capabilities, menu_before, .. } = std::mem::take(&mut self.facts);
+        self.facts = Facts { capabilities, menu_before, ..Facts::default() };
     }
 
     /// Looks at the store. Whoever is asked to stop does not wait for one that is away.

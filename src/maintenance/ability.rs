@@ -2,6 +2,7 @@
 
 use super::{
     machine::{Capabilities, MediaSlot, PowerTarget, ResetType},
+    media::missing_drive,
     prepare::missing_capabilities,
     spec::{BootMethod, BootSpec, Kind, Spec},
 };
@@ -58,7 +59,7 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
         (
             "virtual_media",
             "boot_configuration = { method = \"virtual_media\" }",
-            "the boot source Cd and an optical virtual drive",
+            "a boot source for virtual drives and an optical virtual drive",
             boots(BootMethod::VirtualMedia),
         ),
         ("disk", "boot_configuration = { method = \"disk\" }", "the boot source Hdd", boots(BootMethod::Disk)),
@@ -71,9 +72,7 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
                     "The machine does not accept the reset type On, so that it could not be restored.".to_owned(),
                 );
             }
-            if kind == "virtual_media" && has.virtual_media && !drives.iter().any(MediaSlot::is_optical) {
-                lacks.push("The machine has no optical virtual drive that can be used.".to_owned());
-            }
+            lacks.extend(spec.boot.as_ref().and_then(|boot| missing_drive(boot, has, drives)).map(|(_, text)| text));
             if kind != "hold" && !may {
                 lacks.push(format!("The account may not change it: its role has no privilege {TO_CHANGE_SYSTEMS}."));
             }
@@ -93,7 +92,7 @@ mod tests {
             boot_enabled: Vec::new(),
             boot_modes: Vec::new(),
             http_boot_uri: true,
-            virtual_media: true,
+            ..Capabilities::default()
         }
     }
 

@@ -235,7 +235,7 @@ impl ServerLock {
             if let Some(current) = progress_of(&mut record.phase) {
                 // What a step called has done what it can once the step is done, by what was observed; an operation of
                 // which nothing is proven may still come.
-                let unproven = progress.outcome != current.outcome && progress.outcome == Some(Outcome::Unproven);
+                let unproven = left == Some(Step::Operate) && progress.outcome == Some(Outcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
                 if progress.current > before.current && !unproven {
                     settled = before.attempts;

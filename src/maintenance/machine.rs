@@ -145,6 +145,12 @@ pub struct BootOverride {
     /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole. Where a server's own maintenance
     /// system boots it: the image's name there.
     pub http_boot_uri: Option<String>,
+    /// `UefiTargetBootSourceOverride`: the UEFI device path that the target `UefiTarget` boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uefi_target: Option<String>,
+    /// `BootNext`: the boot option that the target `UefiBootNext` boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_next: Option<String>,
     /// What configures the booted system, where the server's own maintenance system delivers that. Never read back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
@@ -219,6 +225,17 @@ impl MediaSlot {
     }
 }
 
+/// One entry of the firmware's boot menu. Redfish `BootOption`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootOption {
+    /// `BootOptionReference`, as `BootNext` takes it.
+    pub reference: String,
+    /// `DisplayName`, for people.
+    pub name: String,
+    /// `UefiDevicePath`, as `UefiTargetBootSourceOverride` takes it.
+    pub path: Option<String>,
+}
+
 /// A machine as one read shows it. Reading it takes one request to a BMC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineView {
@@ -263,8 +280,15 @@ pub struct Capabilities {
     pub boot_modes: Vec<String>,
     /// Whether `HttpBootUri` can be set.
     pub http_boot_uri: bool,
-    /// Whether it has a virtual drive.
-    pub virtual_media: bool,
+    /// Whether the firmware's boot menu is listed (`BootOptions`), so that one entry of it can be booted.
+    #[serde(default)]
+    pub boot_menu: bool,
+    /// The boot override target of a filled virtual drive, where the configuration names it.
+    #[serde(default)]
+    pub media_target: Option<String>,
+    /// The virtual drive to fill, where the configuration names it.
+    #[serde(default)]
+    pub media_slot: Option<String>,
 }
 
 impl Capabilities {

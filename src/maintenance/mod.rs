@@ -25,6 +25,7 @@ pub mod limits;
 pub mod location;
 pub mod lock;
 pub mod machine;
+pub mod media;
 mod midway;
 pub mod native;
 pub mod node;

@@ -84,6 +84,10 @@ pub enum Need {
     Machine,
     /// The virtual drives.
     Media,
+    /// The firmware's boot menu, before a virtual drive is filled.
+    MenuBefore,
+    /// The firmware's boot menu as it is now.
+    Menu,
     /// What the machine can be told.
     Capabilities,
     /// The image: reachable, and the one that was meant.

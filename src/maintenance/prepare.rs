@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 
 use super::{
-    machine::{BootOverride, Capabilities, MachineView, MediaSlot},
+    machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
+    media,
     native::{self, Native, NativeView, Order},
     node::{self, NodeView},
     operate,
@@ -21,6 +22,10 @@ pub struct Facts {
     pub machine: Option<MachineView>,
     /// Its virtual drives.
     pub media: Option<Vec<MediaSlot>>,
+    /// The firmware's boot menu before a virtual drive was filled.
+    pub menu_before: Option<Vec<BootOption>>,
+    /// The firmware's boot menu.
+    pub menu: Option<Vec<BootOption>>,
     /// What it can be told.
     pub capabilities: Option<Capabilities>,
     /// The image's check: `Err` tells what is wrong with it.
@@ -104,9 +109,15 @@ pub fn judge(
             let Some(capabilities) = &facts.capabilities else {
                 return Verdict::Look(Need::Capabilities);
             };
+            // What cannot work is no reason to switch a server off.
+            if attempts.is_empty()
+                && let Some(problem) = cannot(record, capabilities)
+            {
+                return Verdict::Fail(problem);
+            }
             switch_off(machine, capabilities, attempts, limits, now)
         }
-        Step::InsertMedium => insert_medium(record, progress, facts, limits, now),
+        Step::InsertMedium => media::insert(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
         Step::AwaitReady => match (native::ready(record, facts), &facts.preparer) {
@@ -136,10 +147,28 @@ pub fn judge(
                 return declare(told, attempts, limits, now);
             }
             let edge = progress.steps.contains(&Step::SwitchOff);
-            bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now)
+            let verdict = bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now);
+            let boots_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
+            if verdict == Verdict::Done && boots_drive && edge && target == PowerTarget::On {
+                return media::proof(progress, machine, limits, now);
+            }
+            verdict
         }
         _ => Verdict::Fail(format!("{step} is no step of preparing")),
     }
+}
+
+/// What the machine lacks for what is prepared, as far as it was recorded.
+fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
+    if native::boots(record) {
+        return None;
+    }
+    let drives = || {
+        let (boot, prior) = (record.spec.boot.as_ref()?, record.prior.as_ref()?);
+        media::missing_drive(boot, has, &prior.media)
+    };
+    let missing = missing_capabilities(&record.spec, has).into_iter().next().or_else(drives);
+    missing.map(|(_, problem)| problem)
 }
 
 /// The override that a boot specification means; `there`: the server's own maintenance system boots it.
@@ -150,6 +179,8 @@ pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
         target: Some(boot.method.redfish_target().to_owned()),
         mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
         http_boot_uri: if boot.method == BootMethod::Http || there { boot.image.clone() } else { None },
+        uefi_target: None,
+        boot_next: None,
         ignition: boot.ignition.clone(),
     }
 }
@@ -167,10 +198,20 @@ fn configure_boot(
     let Some(machine) = &facts.machine else {
         return Verdict::Look(Need::Machine);
     };
-    let wanted = wanted_override(boot, native::boots(record));
+    let there = native::boots(record);
+    let by_drive = boot.method == BootMethod::VirtualMedia && !there;
+    let wanted = if by_drive {
+        match media::wanted(boot, record, progress, facts) {
+            Ok(wanted) => wanted,
+            Err(need) => return Verdict::Look(need),
+        }
+    } else {
+        wanted_override(boot, there)
+    };
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == action && attempt.reply == Reply::Accepted);
     match &machine.boot {
+        Some(found) if shows(found, &wanted, accepted) && by_drive => Verdict::Concluded(media::chosen(&wanted)),
         Some(found) if shows(found, &wanted, accepted) => Verdict::Done,
         _ => pursue(action, &progress.attempts, limits.settle, limits, now),
     }
@@ -185,75 +226,9 @@ pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> boo
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
     same(&found.target, &wanted.target)
         && same(&found.http_boot_uri, &wanted.http_boot_uri)
+        && (accepted || (same(&found.uefi_target, &wanted.uefi_target) && same(&found.boot_next, &wanted.boot_next)))
         && (!wanted.is_operated() || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
-}
-
-/// The drive that an image goes into: an optical one, for an image that says so by its name a stick.
-#[must_use]
-pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str) -> Option<&'a MediaSlot> {
-    let path = image.split(['?', '#']).next().unwrap_or(image).to_ascii_lowercase();
-    let stick = path.rsplit_once('.').is_some_and(|(_, ending)| ending == "img" || ending == "raw");
-    let matching = |slot: &&MediaSlot| {
-        if stick { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
-    };
-    media
-        .iter()
-        .filter(matching)
-        // A drive that is free, or that already holds this image, before one whose content must go.
-        .min_by_key(|slot| match slot.content() {
-            Some(found) if found == image => 0,
-            None => 1,
-            Some(_) => 2,
-        })
-        .or_else(|| media.iter().find(|slot| slot.is_optical()))
-}
-
-fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
-    let Some(image) = record.spec.boot.as_ref().and_then(|boot| boot.image.as_ref()) else {
-        return Verdict::Done;
-    };
-    let Some(media) = &facts.media else {
-        return Verdict::Look(Need::Media);
-    };
-    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the image.
-    let refusal = |name: &str| {
-        progress.attempts.iter().find_map(|attempt| match (&attempt.action, &attempt.reply) {
-            (Action::Insert { slot, .. }, Reply::Refused { message, transient: false }) if slot == name => {
-                Some(message)
-            }
-            _ => None,
-        })
-    };
-    let chosen = progress.attempts.iter().rev().find_map(|attempt| match &attempt.action {
-        Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
-        _ => None,
-    });
-    let slot = if let Some(name) = chosen.filter(|name| refusal(name).is_none()) {
-        media.iter().find(|slot| slot.slot == *name).cloned()
-    } else {
-        let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
-        choose_slot(&left, image).cloned()
-    };
-    let Some(slot) = slot else {
-        return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {
-            Some(message) => format!("no virtual drive takes this image; the last one refused: {message}"),
-            None => "the machine has no virtual drive for this image".to_owned(),
-        });
-    };
-    let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
-    let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
-    match slot.content() {
-        // Some machines list the image under a name of their own.
-        Some(found) if found == image || accepted => Verdict::Done,
-        Some("") => Verdict::Fail(format!(
-            "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
-             back; eject it first",
-            slot.slot
-        )),
-        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now),
-        None => pursue(insert, &progress.attempts, limits.media, limits, now),
-    }
 }
 
 /// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks it.
@@ -280,15 +255,14 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     let target = boot.method.redfish_target();
     if has.boot_targets.is_empty() {
         missing.push(("boot", "The machine has no boot override.".to_owned()));
+    } else if boot.method == BootMethod::VirtualMedia {
+        missing.extend(media::missing_target(boot, has));
     } else if !has.boot_targets.iter().any(|has| has == target) {
         let targets = listed(&has.boot_targets);
         missing.push(("method", format!("The machine cannot boot from {target}; it lists {targets}.")));
     }
     if boot.method == BootMethod::Http && !has.http_boot_uri {
         missing.push(("method", "The machine lists no HttpBootUri, so it cannot be told what to boot.".to_owned()));
-    }
-    if boot.method == BootMethod::VirtualMedia && !has.virtual_media {
-        missing.push(("method", "The machine has no virtual media.".to_owned()));
     }
     if let Some(mode) = boot.boot_mode
         && !has.boot_modes.is_empty()

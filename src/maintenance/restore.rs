@@ -269,6 +269,8 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
         target: changed(&before.target, &found.target),
         mode: changed(&before.mode, &found.mode),
         http_boot_uri: changed(&before.http_boot_uri, &found.http_boot_uri),
+        uefi_target: changed(&before.uefi_target, &found.uefi_target),
+        boot_next: changed(&before.boot_next, &found.boot_next),
         ignition: None,
     };
     let clear_http_boot_uri =

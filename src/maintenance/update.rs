@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ids::{Fence, Uid},
     lock::{Refusal, ServerLock},
+    media,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     restore,
@@ -298,7 +299,8 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
         }
         if let (BootMethod::VirtualMedia, Some(image)) = (boot.method, &boot.image) {
             let Some(media) = &facts.media else { return Verdict::Look(Need::Media) };
-            if prepare::choose_slot(media, image).is_none() {
+            let Some(has) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
+            if media::choose_slot(media, image, has.media_slot.as_deref()).is_none() {
                 return Verdict::Fail("the machine has no virtual drive for this image".to_owned());
             }
         }

@@ -12,6 +12,7 @@ use crate::{
 
 use super::{
     boot_configuration_model::BootConfigurationModel,
+    boot_proof,
     diagnostics::{no_longer_ours, of_engine},
     private::Private,
     values::shown_duration,
@@ -94,7 +95,10 @@ pub(super) fn conclude(
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     match &driven.finish {
-        Finish::Reached => state,
+        Finish::Reached => {
+            boot_proof::warn(diags, record);
+            state
+        }
         Finish::Over => {
             match &record.phase {
                 Phase::Failed { cause, .. } => error(

@@ -18,6 +18,7 @@ use crate::{
 };
 
 use super::{
+    boot_proof,
     diagnostics::{no_longer_ours, silent},
     effect, ended,
     maintenance_model::{MaintenanceModel, shown_texts},
@@ -46,7 +47,10 @@ pub(super) fn conclude(
         return None;
     }
     match &driven.finish {
-        Finish::Reached => state,
+        Finish::Reached => {
+            boot_proof::warn(diags, record);
+            state
+        }
         Finish::Withdrawn | Finish::Refused(_) => None,
         Finish::Over => match &record.phase {
             Phase::Failed { cause, .. } => {

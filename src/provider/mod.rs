@@ -5,6 +5,7 @@ mod boot;
 mod boot_configuration_model;
 mod boot_configuration_outcome;
 mod boot_configuration_plan;
+mod boot_proof;
 mod cell;
 mod claim_end;
 mod claim_model;

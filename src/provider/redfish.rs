@@ -23,6 +23,10 @@ use super::{
 pub(super) struct ServerModel {
     endpoint: Text,
     system_id: Text,
+    #[serde(default)]
+    boot_target: Text,
+    #[serde(default)]
+    media_slot: Text,
     lock_key: Text,
     labels: Texts,
     username: Text,
@@ -58,6 +62,20 @@ pub(super) fn redfish_attribute() -> AttributeType {
     let server = attributes([
         ("endpoint", optional(String, "The BMC's address, for example `https://10.0.0.9`.")),
         ("system_id", optional(String, "Which system behind it, when there are several.")),
+        (
+            "boot_target",
+            optional(
+                String,
+                "The `BootSourceOverrideTarget` that boots a filled virtual drive, for example `UsbCd`. Default: chosen by what the BMC lists.",
+            ),
+        ),
+        (
+            "media_slot",
+            optional(
+                String,
+                "The virtual drive to fill, by its id, for example `1`. Default: the first free one that takes the image.",
+            ),
+        ),
         ("lock_key", optional(String, "The hardware identity to lock under, instead of the system's own UUID.")),
         ("labels", optional(Map(Box::new(String)), "Labels, by which `metal_servers` selects.")),
         ("username", optional(String, "The account, when it differs from the common one.")),
@@ -174,6 +192,8 @@ impl ServerModel {
         let texts = [
             &self.endpoint,
             &self.system_id,
+            &self.boot_target,
+            &self.media_slot,
             &self.lock_key,
             &self.username,
             &self.password,
@@ -188,6 +208,8 @@ impl ServerModel {
         ServerInput {
             endpoint: given(&self.endpoint).map(str::to_owned),
             system_id: given(&self.system_id).map(str::to_owned),
+            boot_target: given(&self.boot_target).map(str::to_owned),
+            media_slot: given(&self.media_slot).map(str::to_owned),
             lock_key: given(&self.lock_key).map(str::to_owned),
             labels: texts(&self.labels),
             username: given(&self.username).map(str::to_owned),

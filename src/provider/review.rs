@@ -12,10 +12,11 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
         machine::MachineView,
+        media::missing_drive,
         operate::Proof,
         prepare::missing_capabilities,
         restore,
-        spec::{Kind, Spec, WaitFor},
+        spec::{BootMethod, Kind, Spec, WaitFor},
     },
     plugin::diagnostic,
 };
@@ -285,7 +286,20 @@ async fn server(
         }
     };
     let errors = diags.errors.len();
-    for (name, problem) in missing_capabilities(spec, &capabilities) {
+    let mut missing = missing_capabilities(spec, &capabilities);
+    let by_drive = spec.boot.as_ref().filter(|boot| boot.method == BootMethod::VirtualMedia);
+    if let Some(boot) = by_drive.filter(|_| missing.is_empty()) {
+        match machine.media().await {
+            Ok(drives) => missing.extend(missing_drive(boot, &capabilities, &drives)),
+            Err(error) if error.is_transient() => diags.add_warning(diagnostic(
+                NOT_CHECKED,
+                format!("{}: {error}. The virtual drives were not checked.", spec.server),
+                AttributePath::new("server"),
+            )),
+            Err(error) => missing.push(("method", format!("The virtual drives cannot be read: {error}."))),
+        }
+    }
+    for (name, problem) in missing {
         let path = match (name, boot_at) {
             ("server_power", _) | (_, None) => AttributePath::new(if name == "boot" { "method" } else { name }),
             ("boot", Some(at)) => at.clone(),

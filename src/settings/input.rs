@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use secrecy::SecretString;
 
 use crate::backend::redfish::{
-    Authentication, InventoryServer, RedfishSettings, ServerSettings, Trust, parse_fingerprint, parse_inventory,
+    Authentication, InventoryServer, MediaSettings, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
+    parse_inventory,
 };
 
 use crate::{
@@ -164,6 +165,10 @@ pub struct ServerInput {
     pub endpoint: Option<String>,
     /// Which system behind it.
     pub system_id: Option<String>,
+    /// The boot override target of a filled virtual drive.
+    pub boot_target: Option<String>,
+    /// The virtual drive to fill.
+    pub media_slot: Option<String>,
     /// The key to lock under.
     pub lock_key: Option<String>,
     /// Labels.
@@ -189,6 +194,8 @@ impl From<InventoryServer> for ServerInput {
         Self {
             endpoint: server.endpoint,
             system_id: server.system_id,
+            boot_target: server.boot_target,
+            media_slot: server.media_slot,
             lock_key: server.lock_key,
             labels: server.labels,
             username: server.username,
@@ -269,6 +276,8 @@ fn entry(server: &ServerInput, authority: Option<&str>) -> InventoryServer {
     InventoryServer {
         endpoint: server.endpoint.clone(),
         system_id: server.system_id.clone(),
+        boot_target: server.boot_target.clone(),
+        media_slot: server.media_slot.clone(),
         lock_key: server.lock_key.clone(),
         labels: server.labels.clone(),
         username: server.username.clone(),
@@ -332,6 +341,10 @@ fn server_settings(
         labels: server.labels,
         username,
         password,
+        media: MediaSettings {
+            boot_target: server.boot_target.filter(|target| !target.is_empty()),
+            media_slot: server.media_slot.filter(|slot| !slot.is_empty()),
+        },
         trust,
     })
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 use terraform_provider_metal::{
-    backend::redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+    backend::redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust},
     clock::Clock,
     engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
     maintenance::{
@@ -187,6 +187,7 @@ impl Worker {
                 endpoint: endpoint.clone(),
                 system_id: None,
                 lock_key: None,
+                media: MediaSettings::default(),
                 labels: BTreeMap::new(),
                 username: account.clone(),
                 password: SecretString::from(self.password.clone()),

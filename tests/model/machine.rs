@@ -58,14 +58,7 @@ impl Machine {
             health: None,
             description: terraform_provider_metal::maintenance::machine::MachineDescription::default(),
         };
-        let capabilities = Capabilities {
-            resets: vec![ResetType::On, ResetType::ForceOff],
-            boot_targets: Vec::new(),
-            boot_enabled: Vec::new(),
-            boot_modes: Vec::new(),
-            http_boot_uri: false,
-            virtual_media: false,
-        };
+        let capabilities = Capabilities { resets: vec![ResetType::On, ResetType::ForceOff], ..Capabilities::default() };
         Facts { machine: Some(view), media: Some(Vec::new()), capabilities: Some(capabilities), ..Facts::default() }
     }
 }

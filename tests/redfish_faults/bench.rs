@@ -7,10 +7,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bmc_simulator::{Accepted, EventKind, JournalQuery, Personality, Simulator, SimulatorConfig, SystemStatus};
+use bmc_simulator::{
+    Accepted, EventKind, JournalQuery, Personality, PowerState, Simulator, SimulatorConfig, SystemStatus,
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use terraform_provider_metal::{
-    backend::redfish::{Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+    backend::redfish::{
+        Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust,
+    },
     clock::{Clock, SystemClock},
     engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
     maintenance::{
@@ -73,12 +77,18 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new(flow: Flow) -> Self {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut personality = Personality::generic();
         // A body, so that it can be cut.
         personality.power.accepted = Accepted::Ok;
         personality.media.insert_needs_eject = true;
-        let config = SimulatorConfig::with_systems(1).without_tls().with_personality(personality);
+        Self::of(flow, personality, PowerState::On).await
+    }
+
+    /// A machine behind a BMC with this personality.
+    pub async fn of(flow: Flow, personality: Personality, power: PowerState) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut config = SimulatorConfig::with_systems(1).without_tls().with_personality(personality);
+        config.systems[0].power = power;
         let simulator = Simulator::start(config).await.unwrap();
         let name = simulator.systems()[0].clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -119,6 +129,7 @@ impl Bench {
             endpoint: self.simulator.url(&self.name).unwrap().parse().unwrap(),
             system_id: None,
             lock_key: None,
+            media: MediaSettings::default(),
             labels: BTreeMap::new(),
             username: account.username.clone(),
             password: SecretString::from(account.password.expose_secret()),
@@ -181,6 +192,11 @@ impl Bench {
 
     /// From the request to the release, with the destroy that follows a failed one. Says what is wrong.
     pub async fn play(&self) -> Vec<String> {
+        self.play_to_end().await.1
+    }
+
+    /// The same, with what came of the hold in front.
+    pub async fn play_to_end(&self) -> (Result<Driven, EngineError>, Vec<String>) {
         let wish = Wish {
             id: MaintenanceId::new("ops", "case").unwrap(),
             spec: self.flow.spec("node"),
@@ -197,7 +213,7 @@ impl Bench {
                 problems.push(format!("{}: {held:?}", judge::MISSED));
             }
             problems.extend(judge::over(self));
-            return problems;
+            return (held, problems);
         };
         // The destroy of another process, which may meet the fault as well.
         let engine = self.process();
@@ -211,11 +227,11 @@ impl Bench {
             engine.close().await;
             if self.active(&wish.id).await.is_some() {
                 problems.push(format!("still held after all faults ended: {released:?}, then {again:?}"));
-                return problems;
+                return (held, problems);
             }
         }
         problems.extend(judge::over(self));
-        problems
+        (held, problems)
     }
 
     async fn active(&self, id: &MaintenanceId) -> Option<Uid> {

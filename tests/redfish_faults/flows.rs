@@ -14,6 +14,12 @@ pub const IMAGE: &str = "http://images.example/rescue.iso";
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
+    /// Held as it is.
+    Hold,
+    /// Held and switched on.
+    PowerOn,
+    /// Held, booted from its disk until the release.
+    Disk,
     /// Held and switched off.
     PowerOff,
     /// Held, booted over HTTP.
@@ -43,6 +49,19 @@ impl Flow {
         Self::GracefulRestart,
         Self::PowerCycle,
         Self::Nmi,
+    ];
+
+    /// What each personality is asked.
+    pub const ASKED: [Self; 9] = [
+        Self::Hold,
+        Self::PowerOn,
+        Self::PowerOff,
+        Self::Http,
+        Self::VirtualMedia,
+        Self::Pxe,
+        Self::Disk,
+        Self::ForceRestart,
+        Self::PowerCycle,
     ];
 
     /// Those that make one power operation.
@@ -75,6 +94,9 @@ impl Flow {
         let held = Spec { triggers: BTreeMap::new(), ..Spec::new(Kind::Maintenance, server) };
         let on = Some(PowerTarget::On);
         match self {
+            Self::Hold => held,
+            Self::PowerOn => Spec { server_power: on, ..held },
+            Self::Disk => Spec { server_power: on, boot: boot(BootMethod::Disk, None, true), ..held },
             Self::PowerOff => Spec { server_power: Some(PowerTarget::Off), ..held },
             Self::Http => Spec { server_power: on, boot: boot(BootMethod::Http, Some(IMAGE), true), ..held },
             Self::VirtualMedia => {

@@ -37,7 +37,11 @@ pub fn held(bench: &Bench, held: &Result<Driven, EngineError>) -> Vec<String> {
         return problems;
     }
     let status = bench.simulator.system(&bench.name).unwrap();
-    let wanted = if bench.flow == Flow::PowerOff { PowerState::Off } else { PowerState::On };
+    let wanted = match bench.flow {
+        Flow::PowerOff => PowerState::Off,
+        Flow::Hold => bench.before.power,
+        _ => PowerState::On,
+    };
     if status.power != wanted {
         problems.push(format!("in maintenance with power {:?}", status.power));
     }
@@ -71,8 +75,10 @@ pub fn over(bench: &Bench) -> Vec<String> {
     if now.power != before.power {
         problems.push(format!("released with power {:?}, which was {:?}", now.power, before.power));
     }
-    if now.boot != before.boot {
-        problems.push(format!("released with the override {:?}, which was {:?}", now.boot, before.boot));
+    // What waits in the Settings object is what the next start uses.
+    let next = now.pending_boot.as_ref().unwrap_or(&now.boot);
+    if *next != before.boot {
+        problems.push(format!("released with the override {next:?}, which was {:?}", before.boot));
     }
     if now.media != before.media {
         problems.push(format!("released with the media {:?}, which were {:?}", now.media, before.media));

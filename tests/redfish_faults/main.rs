@@ -11,6 +11,7 @@ mod bench;
 mod faults;
 mod flows;
 mod judge;
+mod personalities;
 
 use std::time::Duration;
 

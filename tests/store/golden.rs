@@ -89,8 +89,7 @@ fn prior() -> PriorState {
             enabled: Some("Disabled".into()),
             target: Some("None".into()),
             mode: Some("UEFI".into()),
-            http_boot_uri: None,
-            ignition: None,
+            ..BootOverride::default()
         }),
         media: vec![MediaSlot {
             slot: "/redfish/v1/Managers/1/VirtualMedia/Cd".into(),

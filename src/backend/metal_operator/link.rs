@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::backend::{
     Backend, BackendError, Machine,
-    redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings},
+    redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings},
 };
 
 use super::{
@@ -44,6 +44,7 @@ pub(super) async fn machine(
         labels: BTreeMap::new(),
         username,
         password,
+        media: MediaSettings::default(),
         trust: fleet.trust.clone(),
     };
     let settings = RedfishSettings {

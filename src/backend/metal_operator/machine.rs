@@ -168,10 +168,8 @@ impl Machine for OperatorMachine {
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
             boot_targets: vec![BootOverride::OPERATED.to_owned()],
-            boot_enabled: Vec::new(),
-            boot_modes: Vec::new(),
             http_boot_uri: true,
-            virtual_media: false,
+            ..Capabilities::default()
         })
     }
 

@@ -15,6 +15,12 @@ pub struct InventoryServer {
     /// Which system behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
+    /// The boot override target of a filled virtual drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_target: Option<String>,
+    /// The virtual drive to fill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_slot: Option<String>,
     /// The key to lock under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_key: Option<String>,

@@ -9,13 +9,15 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{BackendError, BmcInspection, BootControl, Identity, Machine, PowerControl},
-    maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
+    maintenance::machine::{BootOption, BootOverride, Capabilities, MachineView, ResetType},
 };
 
-use super::{answer::Answer, bmc::Bmc, system};
+use super::{answer::Answer, bmc::Bmc, settings::MediaSettings, system};
 
 /// Pages of one collection that are read; a BMC has one or two.
 const MOST_PAGES: usize = 50;
+/// Entries of the firmware's boot menu that are read.
+const MOST_OPTIONS: usize = 40;
 /// How many systems are read to find the one that can be switched.
 const MOST_SEARCHED: usize = 8;
 /// What is tried where a BMC tells its reset types nowhere.
@@ -27,6 +29,8 @@ pub(super) struct RedfishMachine {
     pub(super) bmc: Arc<Bmc>,
     system_id: Option<String>,
     lock_key: Option<String>,
+    /// How virtual media are booted here, where the configuration says so.
+    media: MediaSettings,
     /// The system's resource, once it was found.
     path: OnceCell<String>,
     /// The drives' collection; `None` inside: there is none.
@@ -40,11 +44,17 @@ pub(super) struct RedfishMachine {
 }
 
 impl RedfishMachine {
-    pub(super) fn new(bmc: Arc<Bmc>, system_id: Option<String>, lock_key: Option<String>) -> Self {
+    pub(super) fn new(
+        bmc: Arc<Bmc>,
+        system_id: Option<String>,
+        lock_key: Option<String>,
+        media: MediaSettings,
+    ) -> Self {
         Self {
             bmc,
             system_id,
             lock_key,
+            media,
             path: OnceCell::new(),
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
@@ -303,6 +313,21 @@ impl BootControl for RedfishMachine {
         }
         Err(refused)
     }
+
+    async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
+        let system = self.system().await?.body;
+        let Some(collection) = system::boot_menu(&system) else { return Ok(Vec::new()) };
+        let mut menu = Vec::new();
+        for path in self.members(collection).await.or_else(nothing_there)?.iter().take(MOST_OPTIONS) {
+            match self.bmc.get(path).await {
+                Ok(option) => menu.push(system::boot_option(&option.body)),
+                // Firmware writes the menu anew while it boots.
+                Err(BackendError::Rejected { status: 404, .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(menu)
+    }
 }
 
 impl RedfishMachine {
@@ -324,6 +349,8 @@ impl RedfishMachine {
         set("BootSourceOverrideEnabled", &wanted.enabled, &found.enabled);
         set("BootSourceOverrideMode", &wanted.mode, &found.mode);
         set("HttpBootUri", &wanted.http_boot_uri, &found.http_boot_uri);
+        set("UefiTargetBootSourceOverride", &wanted.uefi_target, &found.uefi_target);
+        set("BootNext", &wanted.boot_next, &found.boot_next);
         // A target that was set before and has been used up is armed again only when both are sent.
         if boot.contains_key("BootSourceOverrideEnabled")
             && let Some(target) = wanted.target.as_ref().filter(|target| *target != "None")
@@ -405,7 +432,9 @@ impl Machine for RedfishMachine {
             Capabilities { resets: system::resets(self.reset_values(&system).await?), ..Capabilities::default() };
         let settings = self.settings(&system).await?;
         system::boot_capabilities(&system, settings.as_ref().map(|answer| &answer.body), &mut capabilities);
-        capabilities.virtual_media = self.drives(&system).await?.is_some();
+        capabilities.boot_menu = system::boot_menu(&system).is_some();
+        capabilities.media_target.clone_from(&self.media.boot_target);
+        capabilities.media_slot.clone_from(&self.media.media_slot);
         Ok(capabilities)
     }
 }

@@ -38,7 +38,7 @@ use bmc::Bmc;
 use machine::RedfishMachine;
 
 pub use inventory::{InventoryServer, parse_inventory};
-pub use settings::{Authentication, Patience, RedfishSettings, ServerSettings, Trust};
+pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
 pub use trust::parse_fingerprint;
 
 /// How long ending all sessions may take.
@@ -100,7 +100,7 @@ impl RedfishBackend {
                 bmc
             };
             bmc.add_system();
-            machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key)));
+            machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key, server.media)));
         }
         Ok(Self { machines, listed, bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect() })
     }

@@ -31,6 +31,15 @@ pub enum Trust {
     Anything,
 }
 
+/// How virtual media are booted on a server, where the configuration says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaSettings {
+    /// The `BootSourceOverrideTarget` that boots a filled virtual drive.
+    pub boot_target: Option<String>,
+    /// The drive to fill, by the end of its path.
+    pub media_slot: Option<String>,
+}
+
 /// One server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -46,6 +55,8 @@ pub struct ServerSettings {
     pub username: String,
     /// Its password.
     pub password: SecretString,
+    /// How virtual media are booted.
+    pub media: MediaSettings,
     /// How the certificate is judged.
     pub trust: Trust,
 }

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::maintenance::machine::{BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType};
+use crate::maintenance::machine::{
+    BootOption, BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType,
+};
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
@@ -34,6 +36,20 @@ pub(super) fn settings_path(system: &Value) -> Option<&str> {
     system["@Redfish.Settings"]["SettingsObject"]["@odata.id"].as_str()
 }
 
+/// Where the firmware's boot menu is listed.
+pub(super) fn boot_menu(system: &Value) -> Option<&str> {
+    system["Boot"]["BootOptions"]["@odata.id"].as_str()
+}
+
+/// One entry of the firmware's boot menu.
+pub(super) fn boot_option(option: &Value) -> BootOption {
+    BootOption {
+        reference: text(&option["BootOptionReference"]).or_else(|| text(&option["Id"])).unwrap_or_default(),
+        name: text(&option["DisplayName"]).or_else(|| text(&option["Name"])).unwrap_or_default(),
+        path: text(&option["UefiDevicePath"]).filter(|path| !path.is_empty()),
+    }
+}
+
 /// The override that an object lists.
 pub(super) fn boot_override(object: &Value) -> BootOverride {
     let boot = &object["Boot"];
@@ -43,6 +59,8 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
         target: text(&boot["BootSourceOverrideTarget"]),
         mode: text(&boot["BootSourceOverrideMode"]),
         http_boot_uri: text(&boot["HttpBootUri"]).filter(|uri| !uri.is_empty()),
+        uefi_target: text(&boot["UefiTargetBootSourceOverride"]).filter(|path| !path.is_empty()),
+        boot_next: text(&boot["BootNext"]).filter(|option| !option.is_empty()),
     }
 }
 

@@ -66,6 +66,8 @@ struct Inside {
     busy_resets: usize,
     /// Accepts a power change and does nothing.
     ignores_power: bool,
+    /// It has no virtual drives.
+    no_drives: bool,
     /// Refuses the first form of a boot override after this time, so that the caller sends a second one.
     refuses_first_form: Option<Duration>,
     /// Ends the drive with a panic.
@@ -105,11 +107,10 @@ impl FakeMachine {
             let mut inside = machine.inside.lock().unwrap();
             inside.power = Some(PowerState::On);
             inside.boot = BootOverride {
-                ignition: None,
                 enabled: Some("Disabled".into()),
                 target: Some("None".into()),
                 mode: Some("UEFI".into()),
-                http_boot_uri: None,
+                ..BootOverride::default()
             };
         }
         Arc::new(machine)
@@ -244,6 +245,9 @@ impl BootControl for FakeMachine {
 impl MediaControl for FakeMachine {
     async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
         self.call(false, |inside| {
+            if inside.no_drives {
+                return Ok(Vec::new());
+            }
             Ok(vec![MediaSlot {
                 slot: "Cd".into(),
                 media_types: vec!["CD".into()],

@@ -21,7 +21,7 @@ async fn a_change_that_is_refused_touches_nothing() {
     let engine = world.process("alice");
     let held = engine.hold(&wish("m", power(PowerTarget::Off)), &control()).await.unwrap();
     let resets = world.machine.with(|inside| inside.resets.clone());
-    // The machine lists no virtual media.
+    world.machine.with(|inside| inside.no_drives = true);
     let driven = engine.resume(&held.record.uid, &wish("m", boots_rescue()), &control()).await.unwrap().unwrap();
     let Finish::NotUpdated { cause, undone: Undone::NothingChanged } = &driven.finish else { panic!("{driven:?}") };
     assert!(cause.contains("virtual"), "{cause}");

@@ -1,0 +1,331 @@
+//! The rules of virtual media: the drive that is filled is the drive that boots.
+//!
+//! A virtual drive appears to the server as a USB device, and BMCs name the way to boot it in different ways: `Cd` means the
+//! physical drive on some (iDRAC), others list `UsbCd` besides (Supermicro), others show a new entry in the firmware's boot menu
+//! (DSP2046, `BootOption`). What the BMC lists decides; what a configuration says comes first. Whether the firmware then booted
+//! it is told as proven or as not proven, never taken for granted.
+
+use super::{
+    machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, PowerState},
+    operate::Outcome,
+    power::{Limits, Need, Verdict, after, pursue},
+    prepare::{Facts, wanted_override},
+    spec::{BootMethod, BootSpec},
+    state::{Maintenance, Progress},
+    step::{Action, Reply},
+};
+
+use jiff::Timestamp;
+
+/// Targets of a virtual optical drive, the most specific first. A virtual drive is a USB device, so where a BMC tells both
+/// apart, `Cd` is the physical one.
+const OPTICAL: [&str; 5] = ["UsbCd", "UefiUsbCd", "Cd", "UefiCd", "CD/DVD"];
+/// Targets of a virtual stick.
+const STICK: [&str; 5] = ["Usb", "UsbKey", "UefiUsbKey", "UsbHdd", "UefiUsbHdd"];
+
+/// Whether an image is written to sticks, by its name.
+fn is_stick(image: &str) -> bool {
+    let path = image.split(['?', '#']).next().unwrap_or(image).to_ascii_lowercase();
+    path.rsplit_once('.').is_some_and(|(_, ending)| ending == "img" || ending == "raw")
+}
+
+/// The name of a drive: the end of its path.
+fn name(slot: &MediaSlot) -> &str {
+    slot.slot.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+/// A name in its natural order: slot 2 before slot 10. iDRAC 10 boots slot 1 only and lists slot 2 first.
+fn natural(name: &str) -> (String, u64) {
+    let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (letters.to_owned(), name[letters.len()..].parse().unwrap_or(0))
+}
+
+/// The drive that an image goes into: the configured one; else an optical one, for an image that says so by its name a stick.
+#[must_use]
+pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&str>) -> Option<&'a MediaSlot> {
+    if let Some(wanted) = configured {
+        return media.iter().find(|slot| slot.slot == wanted || name(slot) == wanted);
+    }
+    let matching = |slot: &&MediaSlot| {
+        if is_stick(image) { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
+    };
+    // A drive that is free, or that already holds this image, before one whose content must go.
+    let rank = |slot: &&MediaSlot| match slot.content() {
+        Some(found) if found == image => 0,
+        None => 1,
+        Some(_) => 2,
+    };
+    let best =
+        |slots: &mut dyn Iterator<Item = &'a MediaSlot>| slots.min_by_key(|slot| (rank(slot), natural(name(slot))));
+    best(&mut media.iter().filter(matching)).or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
+}
+
+/// What keeps an image from being booted from a virtual drive: the attribute and the reason.
+#[must_use]
+pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<(&'static str, String)> {
+    if boot.method != BootMethod::VirtualMedia {
+        return None;
+    }
+    let image = boot.image.as_deref().unwrap_or_default();
+    let names = || media.iter().map(name).collect::<Vec<_>>().join(", ");
+    if media.is_empty() {
+        return Some(("method", "The machine has no virtual media that can be used.".to_owned()));
+    }
+    match (choose_slot(media, image, has.media_slot.as_deref()), &has.media_slot) {
+        (Some(_), _) => None,
+        (None, Some(wanted)) => {
+            Some(("method", format!("The machine has no virtual drive {wanted} (media_slot); it lists {}.", names())))
+        }
+        (None, None) => {
+            Some(("method", format!("The machine has no virtual drive for this image; it lists {}.", names())))
+        }
+    }
+}
+
+/// Whether the boot menu may name the drive: it is listed, one entry of it can be booted, and no target is configured.
+fn menu_may_tell(boot: &BootSpec, has: &Capabilities) -> bool {
+    let by_entry = has.boot_targets.iter().any(|target| target == "UefiTarget" || target == "UefiBootNext");
+    // A choice from the menu holds for one start (DSP2046, UefiTargetBootSourceOverride).
+    has.boot_menu && by_entry && boot.once && has.media_target.is_none()
+}
+
+/// What keeps a filled drive from being booted, as far as the BMC lists its targets.
+#[must_use]
+pub fn missing_target(boot: &BootSpec, has: &Capabilities) -> Option<(&'static str, String)> {
+    let listed = has.boot_targets.join(", ");
+    if let Some(wanted) = &has.media_target {
+        let known = has.boot_targets.iter().any(|target| target == wanted);
+        return (!known)
+            .then(|| ("method", format!("The machine cannot boot from {wanted} (boot_target); it lists {listed}.")));
+    }
+    let known = |targets: &[&str]| has.boot_targets.iter().any(|listed| targets.contains(&listed.as_str()));
+    (!known(&OPTICAL) && !known(&STICK) && !menu_may_tell(boot, has))
+        .then(|| ("method", format!("The machine has no boot target for a virtual drive; it lists {listed}.")))
+}
+
+/// Whether an entry of the boot menu is named like a virtual drive of this kind.
+fn is_virtual(option: &BootOption, stick: bool) -> bool {
+    let text = format!("{} {}", option.name, option.path.as_deref().unwrap_or_default()).to_ascii_lowercase();
+    let kinds: &[&str] = if stick { &["usb", "disk", "floppy", "stick"] } else { &["cd", "dvd", "optical", "media"] };
+    text.contains("virtual") && kinds.iter().any(|kind| text.contains(kind))
+}
+
+/// The override that boots the filled drive, and whether the boot menu names exactly that drive.
+fn target(
+    boot: &BootSpec,
+    has: &Capabilities,
+    stick: bool,
+    before: Option<&[BootOption]>,
+    menu: &[BootOption],
+) -> (BootOverride, bool) {
+    let plain = |target: &str| BootOverride { target: Some(target.to_owned()), ..wanted_override(boot, false) };
+    if let Some(target) = &has.media_target {
+        return (plain(target), false);
+    }
+    let lists = |wanted: &str| has.boot_targets.iter().any(|target| target == wanted);
+    if menu_may_tell(boot, has) {
+        let new = |option: &&BootOption| {
+            before.is_some_and(|before| {
+                before.iter().all(|old| old.reference != option.reference || old.path != option.path)
+            })
+        };
+        let mut appeared = menu.iter().filter(new);
+        // Of several new entries the name tells which one is the drive.
+        let alone = appeared.next().filter(|_| appeared.next().is_none());
+        let named = || menu.iter().filter(new).find(|option| is_virtual(option, stick));
+        let found = alone.or_else(named).or_else(|| menu.iter().find(|option| is_virtual(option, stick)));
+        if let Some(option) = found {
+            if let Some(path) = option.path.as_ref().filter(|path| lists("UefiTarget") && !path.is_empty()) {
+                return (BootOverride { uefi_target: Some(path.clone()), ..plain("UefiTarget") }, true);
+            }
+            if lists("UefiBootNext") && !option.reference.is_empty() {
+                return (BootOverride { boot_next: Some(option.reference.clone()), ..plain("UefiBootNext") }, true);
+            }
+        }
+    }
+    let families: [&[&str]; 2] = if stick { [&STICK, &OPTICAL] } else { [&OPTICAL, &STICK] };
+    let listed = families.into_iter().flatten().find(|target| lists(target));
+    (plain(listed.copied().unwrap_or_else(|| boot.method.redfish_target())), false)
+}
+
+/// The override for the virtual drive, or what has to be read first. Chosen once, it stays chosen.
+pub(super) fn wanted(
+    boot: &BootSpec,
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+) -> Result<BootOverride, Need> {
+    let chosen = progress.attempts.iter().rev().find_map(|attempt| match &attempt.action {
+        Action::SetBoot { wanted, .. } => Some(wanted.clone()),
+        _ => None,
+    });
+    if let Some(chosen) = chosen {
+        return Ok(chosen);
+    }
+    let has = facts.capabilities.as_ref().ok_or(Need::Capabilities)?;
+    let menu = if menu_may_tell(boot, has) { facts.menu.as_deref().ok_or(Need::Menu)? } else { &[] };
+    Ok(target(boot, has, into_stick(boot, record, has), facts.menu_before.as_deref(), menu).0)
+}
+
+/// Whether the image went into a drive that is a stick and nothing else.
+fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool {
+    let image = boot.image.as_deref().unwrap_or_default();
+    let drives = record.prior.as_ref().map_or(&[][..], |prior| &prior.media);
+    match choose_slot(drives, image, has.media_slot.as_deref()) {
+        Some(slot) => is_stick(image) || !slot.is_optical(),
+        None => is_stick(image),
+    }
+}
+
+/// What is known about the drive once its override is set: `Accepted` where the boot menu named it.
+pub(super) fn chosen(wanted: &BootOverride) -> Outcome {
+    let exact = wanted.uefi_target.is_some() || wanted.boot_next.is_some();
+    if exact { Outcome::Accepted } else { Outcome::Unproven }
+}
+
+/// Whether a server that was started booted the drive: where the boot menu named exactly that drive and the firmware used the
+/// override up. Power alone proves nothing, and neither does a target that may be another drive.
+pub(super) fn proof(progress: &Progress, machine: &MachineView, limits: &Limits, now: Timestamp) -> Verdict {
+    if machine.power != PowerState::On || progress.outcome != Some(Outcome::Accepted) {
+        return Verdict::Concluded(Outcome::Unproven);
+    }
+    if machine.boot.as_ref().is_some_and(BootOverride::is_disabled) {
+        return Verdict::Concluded(Outcome::Proven);
+    }
+    let until = after(progress.since, limits.boot_progress);
+    if now < until {
+        let why = "the firmware has not taken the boot override yet".to_owned();
+        return Verdict::Wait { why, until: Some(until) };
+    }
+    Verdict::Concluded(Outcome::Unproven)
+}
+
+pub(super) fn insert(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some((boot, image)) = record.spec.boot.as_ref().and_then(|boot| Some((boot, boot.image.as_ref()?))) else {
+        return Verdict::Done;
+    };
+    let Some(media) = &facts.media else {
+        return Verdict::Look(Need::Media);
+    };
+    let Some(has) = &facts.capabilities else {
+        return Verdict::Look(Need::Capabilities);
+    };
+    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the image.
+    let refusal = |name: &str| {
+        progress.attempts.iter().find_map(|attempt| match (&attempt.action, &attempt.reply) {
+            (Action::Insert { slot, .. }, Reply::Refused { message, transient: false }) if slot == name => {
+                Some(message)
+            }
+            _ => None,
+        })
+    };
+    let chosen = progress.attempts.iter().rev().find_map(|attempt| match &attempt.action {
+        Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
+        _ => None,
+    });
+    let slot = if let Some(name) = chosen.filter(|name| refusal(name).is_none()) {
+        media.iter().find(|slot| slot.slot == *name).cloned()
+    } else {
+        let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
+        choose_slot(&left, image, has.media_slot.as_deref()).cloned()
+    };
+    let Some(slot) = slot else {
+        return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {
+            Some(message) => format!("no virtual drive takes this image; the last one refused: {message}"),
+            None => "the machine has no virtual drive for this image".to_owned(),
+        });
+    };
+    let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
+    let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
+    match slot.content() {
+        // Some machines list the image under a name of their own.
+        Some(found) if found == image || accepted => Verdict::Done,
+        Some("") => Verdict::Fail(format!(
+            "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
+             back; eject it first",
+            slot.slot
+        )),
+        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now),
+        None if menu_may_tell(boot, has) && facts.menu_before.is_none() => Verdict::Look(Need::MenuBefore),
+        None => pursue(insert, &progress.attempts, limits.media, limits, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drive(path: &str, kinds: &[&str]) -> MediaSlot {
+        MediaSlot {
+            slot: path.into(),
+            media_types: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            image: None,
+            inserted: false,
+            write_protected: None,
+        }
+    }
+
+    fn boot() -> BootSpec {
+        BootSpec {
+            ignition: None,
+            method: BootMethod::VirtualMedia,
+            image: Some("http://images/a.iso".into()),
+            image_sha256: None,
+            once: true,
+            boot_mode: None,
+            ready_when: None,
+        }
+    }
+
+    fn lists(targets: &[&str]) -> Capabilities {
+        Capabilities {
+            boot_targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+            boot_menu: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn option(reference: &str, name: &str, path: &str) -> BootOption {
+        BootOption { reference: reference.into(), name: name.into(), path: Some(path.into()) }
+    }
+
+    #[test]
+    fn the_first_slot_by_number_is_filled_and_a_configured_one_before_all() {
+        let media = [drive("/m/2", &["CD"]), drive("/m/10", &["CD"]), drive("/m/1", &["CD", "USBStick"])];
+        assert_eq!(choose_slot(&media, "http://i/a.iso", None).unwrap().slot, "/m/1");
+        assert_eq!(choose_slot(&media, "http://i/a.iso", Some("10")).unwrap().slot, "/m/10");
+        assert_eq!(choose_slot(&media, "http://i/a.iso", Some("3")), None);
+        let problem = missing_drive(&boot(), &Capabilities { media_slot: Some("3".into()), ..lists(&[]) }, &media);
+        assert!(problem.unwrap().1.contains("2, 10, 1"));
+    }
+
+    #[test]
+    fn the_target_is_what_the_bmc_tells_apart() {
+        let of = |has: &Capabilities, before: Option<&[BootOption]>, menu: &[BootOption]| {
+            let (wanted, exact) = target(&boot(), has, false, before, menu);
+            (wanted.target.unwrap(), wanted.uefi_target.or(wanted.boot_next), exact)
+        };
+        let old = [option("Boot0001", "ubuntu", "HD(1)")];
+        let with = [old[0].clone(), option("Boot0002", "USB device", "Usb(3)")];
+        let uefi = lists(&["None", "Cd", "UefiTarget"]);
+        assert_eq!(of(&lists(&["None", "Cd", "Hdd"]), None, &[]), ("Cd".into(), None, false));
+        assert_eq!(of(&lists(&["Cd", "UsbCd"]), None, &[]), ("UsbCd".into(), None, false));
+        assert_eq!(of(&uefi, Some(&old), &with), ("UefiTarget".into(), Some("Usb(3)".into()), true));
+        assert_eq!(of(&uefi, Some(&with), &with), ("Cd".into(), None, false), "nothing appeared");
+        let named = [old[0].clone(), option("Boot0009", "iLO Virtual CD-ROM", "USB(1)")];
+        assert_eq!(of(&uefi, None, &named), ("UefiTarget".into(), Some("USB(1)".into()), true));
+        let next = lists(&["Pxe", "UefiBootNext"]);
+        assert_eq!(of(&next, Some(&old), &with), ("UefiBootNext".into(), Some("Boot0002".into()), true));
+        let told = Capabilities { media_target: Some("Floppy".into()), ..uefi };
+        assert_eq!(of(&told, Some(&old), &with), ("Floppy".into(), None, false));
+        assert!(missing_target(&boot(), &told).is_some(), "not listed");
+        assert!(missing_target(&boot(), &lists(&["None", "Pxe"])).is_some());
+        assert!(missing_target(&boot(), &next).is_none());
+    }
+}

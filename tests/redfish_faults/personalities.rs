@@ -1,0 +1,151 @@
+//! Each recorded kind of BMC is asked for everything, from a server that is on and from one that is off.
+//!
+//! The personalities are data (`crates/bmc-simulator/personalities`), one for each vendor and generation. What the BMC lists
+//! decides: a flow either works, or is refused before anything was changed. The table of what works is compared with the one
+//! beside this file, so that a change of it is seen.
+
+use std::{fs, path::Path};
+
+use bmc_simulator::{BootSource, EventKind, JournalQuery, Personality, PowerState};
+use futures_util::{StreamExt as _, stream};
+use terraform_provider_metal::maintenance::operate::Outcome;
+
+use crate::{
+    bench::{Bench, reached},
+    flows::Flow,
+    judge,
+};
+
+/// Cases under way at once.
+const AT_ONCE: usize = 16;
+
+fn personalities() -> Vec<Personality> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/bmc-simulator/personalities");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |path: &std::path::PathBuf| {
+        serde_json::from_str(&fs::read_to_string(path).unwrap())
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    files.iter().map(read).collect()
+}
+
+/// How a case ended, in one word, and what is wrong.
+async fn play(personality: Personality, flow: Flow, power: PowerState) -> (String, Vec<String>) {
+    let bench = Bench::of(flow, personality, power).await;
+    let (held, mut problems) = bench.play_to_end().await;
+    // What a BMC does not list is refused, and that is judged below.
+    problems.retain(|problem| !problem.starts_with(judge::MISSED));
+    let events = bench.simulator.events(&bench.name, 0).unwrap();
+    let changed = events.iter().any(|event| {
+        matches!(event.kind, EventKind::Reset { .. } | EventKind::OverrideSet(_) | EventKind::MediaInserted { .. })
+    });
+    if !reached(&held) && changed {
+        problems.push(format!("refused after something was changed: {held:?}"));
+    }
+    problems.extend(refused_twice(&bench));
+    let bmc = bench.simulator.bmc_of(&bench.name).unwrap();
+    let open = bench.simulator.bmc_status(&bmc).unwrap().sessions_open;
+    if open > 0 {
+        problems.push(format!("{open} sessions are left open"));
+    }
+    let word = match &held {
+        Ok(driven) if reached(&held) => {
+            let from = bench.simulator.boots(&bench.name).unwrap().into_iter();
+            let image = from.into_iter().any(|boot| matches!(boot.booted_from, BootSource::Media { .. }));
+            match driven.record.outcome {
+                Some(Outcome::Proven) if flow == Flow::VirtualMedia && !image => {
+                    problems.push("called proven, and the image was never booted".to_owned());
+                    "wrong"
+                }
+                Some(Outcome::Proven) => "proven",
+                Some(Outcome::Unproven) => "not proven",
+                Some(Outcome::Skipped) => "skipped",
+                _ => "yes",
+            }
+        }
+        _ => "no",
+    };
+    if !problems.is_empty() {
+        problems.push(bench.story());
+    }
+    (word.to_owned(), problems)
+}
+
+/// Changes that were refused for good and sent again as they were.
+fn refused_twice(bench: &Bench) -> Vec<String> {
+    let journal = bench.simulator.journal(&JournalQuery::default());
+    let refused: Vec<_> = journal
+        .iter()
+        .filter(|entry| entry.method != "GET" && matches!(entry.status, Some(400 | 405 | 412 | 415 | 428)))
+        .map(|entry| (&entry.method, &entry.path, entry.body.as_ref().map(ToString::to_string), &entry.if_match))
+        .collect();
+    let again = refused.iter().enumerate().filter(|(n, one)| refused[..*n].contains(one));
+    again.map(|(_, one)| format!("refused and sent again: {one:?}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_recorded_bmc_does_what_it_lists_or_refuses_before_anything_changes() {
+    let mut cases = Vec::new();
+    for personality in personalities() {
+        for power in [PowerState::On, PowerState::Off] {
+            for flow in Flow::ASKED {
+                cases.push((personality.clone(), flow, power));
+            }
+        }
+    }
+    let only = std::env::var("PERSONALITY").ok();
+    cases.retain(|(personality, flow, _)| {
+        only.as_ref().is_none_or(|only| format!("{} {flow:?}", personality.name).contains(only.as_str()))
+    });
+    let played: Vec<(String, String, Vec<String>)> = stream::iter(cases)
+        .map(|(personality, flow, power)| {
+            let name = format!("{} ({power})", personality.name);
+            let cell = format!("{flow:?}");
+            let played = tokio::spawn(play(personality, flow, power));
+            async move {
+                let (word, problems) = played.await.unwrap();
+                (name, format!("{cell}: {word}"), problems)
+            }
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut table: Vec<String> = Vec::new();
+    let mut wrong = Vec::new();
+    for (name, cell, problems) in played {
+        match table.last_mut().filter(|line| line.starts_with(&format!("{name}:"))) {
+            Some(line) => line.push_str(&format!(", {cell}")),
+            None => table.push(format!("{name}: {cell}")),
+        }
+        if !problems.is_empty() {
+            wrong.push(format!("{name} {cell}:\n  {}", problems.join("\n  ")));
+        }
+    }
+    let table = format!("{}\n", table.join("\n"));
+    assert!(wrong.is_empty(), "{} cases went wrong:\n{}\n{table}", wrong.len(), wrong.join("\n"));
+    if only.is_some() {
+        println!("{table}");
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redfish_faults/personalities.txt");
+    if std::env::var("UPDATE_PERSONALITIES").is_ok() {
+        fs::write(&path, &table).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), table, "UPDATE_PERSONALITIES=1 writes it");
+}
+
+#[test]
+fn every_personality_says_where_it_is_known_from() {
+    for personality in personalities() {
+        let known = serde_json::to_value(&personality).unwrap();
+        for (rule, source) in &personality.sources {
+            let found = rule.split('.').try_fold(&known, |value, name| value.get(name));
+            assert!(found.is_some(), "{}: there is no rule {rule}", personality.name);
+            assert!(source.len() > 8, "{}: {rule} has no source", personality.name);
+        }
+        for room in ["power.reset_types", "boot.targets", "media.devices"] {
+            assert!(personality.sources.contains_key(room), "{}: no source of {room}", personality.name);
+        }
+    }
+}
