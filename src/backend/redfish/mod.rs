@@ -13,6 +13,7 @@ mod message;
 mod outcome;
 mod redirect;
 mod settings;
+mod signature;
 mod system;
 mod task;
 mod trust;

@@ -14,7 +14,7 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use super::settings::Trust;
+use super::{settings::Trust, signature};
 
 /// Accepts exactly one certificate, or any, and remembers which one it saw.
 #[derive(Debug)]
@@ -23,6 +23,20 @@ struct Pinned {
     expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
     provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn signed(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if signature::verifies(&self.provider, cert, dss.scheme, message, dss.signature()) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        Err(rustls::Error::InvalidCertificate(rustls::CertificateError::BadSignature))
+    }
 }
 
 impl ServerCertVerifier for Pinned {
@@ -43,14 +57,14 @@ impl ServerCertVerifier for Pinned {
         }
     }
 
-    // The fingerprint says who it is; the signature proves that it is really there.
+    // The fingerprint says which key is right; the signature proves that it is there.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        self.signed(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -59,7 +73,12 @@ impl ServerCertVerifier for Pinned {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        let of_tls12_only =
+            [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
+        if of_tls12_only.contains(&dss.scheme) {
+            return Err(rustls::PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
+        }
+        self.signed(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

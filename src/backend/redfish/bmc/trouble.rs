@@ -9,6 +9,9 @@ impl Bmc {
             if let Some(problem) = self.certificate_problem(&cause) {
                 return BackendError::Untrusted { address: self.address(), cause: problem };
             }
+            if let Some(problem) = handshake_problem(&cause) {
+                return self.protocol(&problem);
+            }
             self.is_down(&cause);
             return BackendError::Unreachable { address: self.address(), cause };
         }
@@ -71,4 +74,22 @@ impl Bmc {
     pub(in crate::backend::redfish) fn unsupported(&self, what: &str) -> BackendError {
         BackendError::Unsupported { address: self.address(), what: what.to_owned() }
     }
+}
+
+/// What it means that a TLS handshake was refused before any certificate was judged; `None`: it is about something else.
+fn handshake_problem(cause: &str) -> Option<String> {
+    let signs = [
+        "HandshakeFailure",
+        "ProtocolVersion",
+        "peer is incompatible",
+        "InsufficientSecurity",
+        "NoCipherSuitesInCommon",
+    ];
+    signs.iter().any(|sign| cause.contains(sign)).then(|| {
+        format!(
+            "the TLS handshake failed ({cause}): the BMC offers neither TLS 1.3 nor TLS 1.2 with ECDHE and AES-GCM or ChaCha20. \
+             Older versions, the exchange of keys by RSA, and CBC ciphers are not supported. Update the BMC's firmware or enable \
+             TLS 1.2 with ECDHE ciphers on it; otherwise reach it through a TLS proxy"
+        )
+    })
 }
