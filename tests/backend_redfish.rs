@@ -759,3 +759,18 @@ async fn settings_that_lead_nowhere_and_values_that_are_only_at_the_system_do_no
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
     assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_deref(), Some("Pxe"));
 }
+
+#[tokio::test]
+async fn a_bmc_that_asks_for_a_longer_pause_is_left_alone_for_that_time() {
+    let bench = Bench::new(Personality::generic()).await;
+    bench.machine.observe().await.unwrap();
+    let busy = FaultAction::Busy { retry_after_seconds: 4 };
+    let _ = bench.simulator.inject(Fault::new(busy).on_request("GET", "*").times(1));
+    assert!(bench.machine.observe().await.unwrap_err().is_transient());
+    let asked = bench.simulator.sequence();
+    let error = bench.machine.reset(ResetType::ForceOff).await.unwrap_err();
+    assert!(error.is_transient() && !error.outcome_unknown(), "{error:?}");
+    assert_eq!(bench.simulator.sequence(), asked, "no request before the pause is over");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    bench.machine.reset(ResetType::ForceOff).await.unwrap();
+}

@@ -7,7 +7,7 @@ use crate::{
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, Unreadable},
-        power::Need,
+        power::{Need, asked_pause_text},
         spec::CompleteWhen,
         state::{Phase, PriorState},
         step::{Action, Reply, Step},
@@ -180,7 +180,7 @@ impl Drive<'_> {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
             Some(Err(error)) if error.outcome_unknown() => Reply::Unknown,
-            Some(Err(error)) => Reply::Refused { message: error.to_string(), transient: error.is_transient() },
+            Some(Err(error)) => Reply::Refused { message: with_pause(&error), transient: error.is_transient() },
         };
         if let Reply::Refused { message, .. } = &reply {
             tracing::warn!("{action} on {}: {message}", self.server);
@@ -286,6 +286,14 @@ impl From<BackendError> for LookError {
 impl From<EngineError> for LookError {
     fn from(error: EngineError) -> Self {
         Self::Engine(error)
+    }
+}
+
+/// A refusal with the pause that the machine asks for, which the rules keep.
+fn with_pause(error: &BackendError) -> String {
+    match error.retry_after() {
+        Some(pause) => format!("{error}{}", asked_pause_text(pause)),
+        None => error.to_string(),
     }
 }
 

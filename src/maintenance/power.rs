@@ -158,9 +158,14 @@ fn pursue_as(
             }
         }
         Reply::Refused { message, transient: true } => {
-            let patient_until = after(refused_since(attempts, &action, last.at), busy_for(message, limits));
+            let since = refused_since(attempts, &action, last.at);
+            let (pause, busy) = (pause_after(message, limits), busy_for(message, limits));
+            // What the machine asked for is not held against it, within bounds.
+            let asked = pause > limits.retry_pause;
+            let patience = if asked { after(last.at, pause.saturating_add(limits.retry_pause)) } else { last.at };
+            let patient_until = after(since, busy).max(patience).min(after(since, limits.post.max(busy)));
             let tries = if now < patient_until { usize::MAX } else { 0 };
-            (limits.retry_pause, format!("refused: {message}"), tries)
+            (pause, format!("refused: {message}"), tries)
         }
         // A power state that was read may be old, and the machine is where it shall be: it is looked at once more.
         Reply::Refused { message, transient: false }
@@ -204,6 +209,21 @@ fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp) -> Time
     since
 }
 
+/// How the pause begins that a machine asks for, at the end of a refusal.
+const ASKED_PAUSE: &str = "; Retry-After: ";
+
+/// The pause that a machine asks for with a refusal (`Retry-After`), as refusals keep it.
+#[must_use]
+pub fn asked_pause_text(pause: Duration) -> String {
+    format!("{ASKED_PAUSE}{} s", pause.as_secs())
+}
+
+/// How long to wait before a refused call is made again: as long as the machine asks, within bounds.
+fn pause_after(message: &str, limits: &Limits) -> Duration {
+    let asked = message.rsplit_once(ASKED_PAUSE).and_then(|(_, rest)| rest.strip_suffix(" s")?.parse().ok());
+    asked.map_or(Duration::ZERO, Duration::from_secs).min(limits.post).max(limits.retry_pause)
+}
+
 /// How long a machine is waited for that refuses for now. The message names the message id of the machine.
 fn busy_for(message: &str, limits: &Limits) -> Duration {
     if message.contains("DuringSystemPOST") || message.contains("in POST") { limits.post } else { limits.busy }
@@ -230,7 +250,7 @@ pub fn switch_off(
         match &last.reply {
             // It did not reach the operating system: a BMC that is busy, or away for a moment, is no reason to cut power.
             Reply::Refused { message, transient: true } if now < after(first.at, limits.graceful_shutdown) => {
-                let until = after(last.at, limits.retry_pause);
+                let until = after(last.at, pause_after(message, limits));
                 if now >= until {
                     return Verdict::Act(graceful);
                 }
@@ -384,6 +404,19 @@ mod tests {
                 Verdict::Act(on.clone())
             );
         }
+    }
+
+    #[test]
+    fn a_machine_is_asked_again_after_the_pause_that_it_asks_for() {
+        let limits = Limits::default();
+        let on = Action::Reset(ResetType::On);
+        let words = format!("503: busy{}", asked_pause_text(Duration::from_secs(120)));
+        let next = |attempts: &[Attempt], now| pursue(on.clone(), attempts, limits.power_change, &limits, at(now));
+        let once = [attempt(&on, 0, busy(&words))];
+        assert!(matches!(next(&once, 119), Verdict::Wait { .. }), "longer than a busy machine is waited for otherwise");
+        assert_eq!(next(&once, 120), Verdict::Act(on.clone()));
+        let thrice = [0, 120, 240].map(|seconds| attempt(&on, seconds, busy(&words)));
+        assert!(matches!(next(&thrice, 360), Verdict::Fail(_)), "not for ever");
     }
 
     #[test]

@@ -42,6 +42,9 @@ const READ_TRIES: usize = 3;
 /// The longest wait that a BMC may ask for between two tries of a read.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
+/// The longest time for which a BMC is left alone because it asks for that.
+const LONGEST_BUSY: Duration = Duration::from_secs(60);
+
 /// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
@@ -231,6 +234,10 @@ impl Bmc {
                 }
                 _ => return Err(error),
             };
+            if pause > LONGEST_PAUSE {
+                // No request is sent to it before.
+                self.is_down_until(self.clock.monotonic() + pause.min(LONGEST_BUSY), &error.to_string());
+            }
             if tried >= READ_TRIES || pause > LONGEST_PAUSE {
                 return Err(match error {
                     // A read changes nothing, so there is nothing that may have been applied.
