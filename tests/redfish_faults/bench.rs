@@ -71,6 +71,8 @@ pub struct Bench {
     pub name: String,
     /// How the machine was before anything was asked of it.
     pub before: SystemStatus,
+    /// The last request of the hold, in the simulator's order.
+    held_until: std::sync::atomic::AtomicU64,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 }
@@ -94,7 +96,7 @@ impl Bench {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let before = simulator.system(&name).unwrap();
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
-        Self { flow, simulator, name, before, store, clock }
+        Self { flow, simulator, name, before, held_until: std::sync::atomic::AtomicU64::default(), store, clock }
     }
 
     /// Makes one request go wrong, or from it on all of its kind.
@@ -195,6 +197,13 @@ impl Bench {
         self.play_to_end().await.1
     }
 
+    /// Plays without faults and tells where the hold ended in the order of requests.
+    pub async fn play_and_mark(&self) -> u64 {
+        let (_, problems) = self.play_to_end().await;
+        assert!(problems.is_empty(), "{problems:?}");
+        self.held_until.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// The same, with what came of the hold in front.
     pub async fn play_to_end(&self) -> (Result<Driven, EngineError>, Vec<String>) {
         let wish = Wish {
@@ -207,6 +216,7 @@ impl Bench {
         let held = engine.hold(&wish, &Self::control()).await;
         let mut problems = judge::held(self, &held);
         engine.close().await;
+        self.held_until.store(self.simulator.sequence(), std::sync::atomic::Ordering::Relaxed);
         let missed = self.simulator.faults().iter().all(|fault| fault.met == 0);
         let Some(uid) = self.active(&wish.id).await else {
             if missed && !reached(&held) {

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "the machines' time is real, and so is what the matrix takes")]
 
 mod bench;
+mod economy;
 mod faults;
 mod flows;
 mod judge;

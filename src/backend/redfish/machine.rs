@@ -1,6 +1,6 @@
 //! One system behind a BMC.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use reqwest::Method;
@@ -14,6 +14,8 @@ use crate::{
 
 use super::{answer::Answer, bmc::Bmc, settings::MediaSettings, system};
 
+/// Where systems are listed (DSP0266, "Resource URI requirements").
+const SYSTEMS: &str = "/redfish/v1/Systems";
 /// Pages of one collection that are read; a BMC has one or two.
 const MOST_PAGES: usize = 50;
 /// Entries of the firmware's boot menu that are read.
@@ -33,8 +35,10 @@ pub(super) struct RedfishMachine {
     media: MediaSettings,
     /// The system's resource, once it was found.
     path: OnceCell<String>,
-    /// The drives' collection; `None` inside: there is none.
-    drives: OnceCell<Option<String>>,
+    /// The system as it was read last: for its links and lists, which stay, never for its state.
+    last: Mutex<Option<Arc<Value>>>,
+    /// The drives; empty: there are none.
+    drives: OnceCell<Vec<String>>,
     /// Whether the system's settings object can be read, once that was tried.
     settings_work: OnceCell<bool>,
     /// The accepted values of `ResetType`, once they were read.
@@ -56,6 +60,7 @@ impl RedfishMachine {
             lock_key,
             media,
             path: OnceCell::new(),
+            last: Mutex::default(),
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
             resets: OnceCell::new(),
@@ -63,9 +68,25 @@ impl RedfishMachine {
         }
     }
 
+    /// The system's links and lists, as far as they were read in this process: no request then.
+    pub(super) async fn links(&self) -> Result<Arc<Value>, BackendError> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match last {
+            Some(last) => Ok(last),
+            None => self.system().await.map(|answer| Arc::new(answer.body)),
+        }
+    }
+
+    /// Reads the system as it is now.
+    pub(super) async fn system(&self) -> Result<Answer, BackendError> {
+        let answer = self.read_system().await?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(answer.body.clone()));
+        Ok(answer)
+    }
+
     /// Reads the system: one request once its resource is known, and also at the first time when its id says where it
     /// is.
-    pub(super) async fn system(&self) -> Result<Answer, BackendError> {
+    async fn read_system(&self) -> Result<Answer, BackendError> {
         if let Some(path) = self.path.get() {
             return self.bmc.get(path).await;
         }
@@ -88,10 +109,18 @@ impl RedfishMachine {
 
     /// From the service root to the system.
     async fn find(&self) -> Result<String, BackendError> {
-        let root = self.bmc.get("/redfish/v1/").await?.body;
-        // A root without the link: NVIDIA DGX.
-        let systems = root["Systems"]["@odata.id"].as_str().unwrap_or("/redfish/v1/Systems");
-        let mut members = self.members(systems).await?;
+        // The usual place, also of a root without the link (NVIDIA DGX); the root is asked where it is another one.
+        let mut members = match self.members(SYSTEMS).await {
+            Ok(members) => members,
+            Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
+                let root = self.bmc.get("/redfish/v1/").await?.body;
+                match root["Systems"]["@odata.id"].as_str().filter(|path| path.trim_end_matches('/') != SYSTEMS) {
+                    Some(path) => self.members(path).await?,
+                    None => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
         if self.system_id.is_none() && (2..=MOST_SEARCHED).contains(&members.len()) {
             members = self.with_reset(members).await?;
         }
@@ -148,7 +177,7 @@ impl RedfishMachine {
         if self.system_id.is_none() {
             return Ok(false);
         }
-        let listed = async || match self.bmc.get("/redfish/v1/Systems").await {
+        let listed = async || match self.bmc.get(SYSTEMS).await {
             Ok(systems) => Ok(systems.body["Members"].as_array().is_none_or(|members| members.len() != 1)),
             Err(error) if error.is_transient() => Err(error),
             Err(_) => Ok(true),
@@ -194,16 +223,17 @@ impl RedfishMachine {
             .await
     }
 
-    /// The drives' collection: the system's own, else its manager's (DSP0268 moved it to the system in 2020).
-    pub(super) async fn drives(&self, system: &Value) -> Result<Option<&String>, BackendError> {
-        let found = self
-            .drives
+    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in 2020).
+    pub(super) async fn drives(&self) -> Result<&Vec<String>, BackendError> {
+        self.drives
             .get_or_try_init(|| async {
+                let system = self.links().await?;
                 // Some list an empty collection at the system and the drives at the manager (Intel).
-                if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str()
-                    && !self.members(path).await?.is_empty()
-                {
-                    return Ok(Some(path.to_owned()));
+                if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
+                    let drives = self.members(path).await?;
+                    if !drives.is_empty() {
+                        return Ok(drives);
+                    }
                 }
                 let managed = system["Links"]["ManagedBy"].as_array().into_iter().flatten();
                 let mut managers: Vec<String> =
@@ -214,16 +244,16 @@ impl RedfishMachine {
                 }
                 for link in managers {
                     let listed = self.bmc.get(&link).await?.body;
-                    if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str()
-                        && !self.members(path).await.or_else(nothing_there)?.is_empty()
-                    {
-                        return Ok(Some(path.to_owned()));
+                    if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str() {
+                        let drives = self.members(path).await.or_else(nothing_there)?;
+                        if !drives.is_empty() {
+                            return Ok(drives);
+                        }
                     }
                 }
-                Ok::<_, BackendError>(None)
+                Ok::<_, BackendError>(Vec::new())
             })
-            .await?;
-        Ok(found.as_ref())
+            .await
     }
 
     /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is read anew and sent as it is,
@@ -258,7 +288,7 @@ impl RedfishMachine {
 #[async_trait]
 impl PowerControl for RedfishMachine {
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
-        let system = self.system().await.map_err(nothing_sent)?.body;
+        let system = self.links().await.map_err(nothing_sent)?;
         let values = self.reset_values(&system).await.map_err(nothing_sent)?;
         let wanted = reset.to_string();
         let value = match reset {
@@ -315,7 +345,7 @@ impl BootControl for RedfishMachine {
     }
 
     async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
-        let system = self.system().await?.body;
+        let system = self.links().await?;
         let Some(collection) = system::boot_menu(&system) else { return Ok(Vec::new()) };
         let mut menu = Vec::new();
         for path in self.members(collection).await.or_else(nothing_there)?.iter().take(MOST_OPTIONS) {
@@ -427,7 +457,7 @@ impl Machine for RedfishMachine {
     }
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
-        let system = self.system().await?.body;
+        let system = self.links().await?;
         let mut capabilities =
             Capabilities { resets: system::resets(self.reset_values(&system).await?), ..Capabilities::default() };
         let settings = self.settings(&system).await?;

@@ -83,18 +83,16 @@ impl RedfishMachine {
 #[async_trait]
 impl MediaControl for RedfishMachine {
     async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
-        let system = self.system().await?.body;
-        let Some(collection) = self.drives(&system).await? else { return Ok(Vec::new()) };
         let mut slots = Vec::new();
-        for path in self.members(collection).await? {
-            let drive = self.bmc.get(&path).await?;
+        for path in self.drives().await? {
+            let drive = self.bmc.get(path).await?;
             // A drive that cannot be filled is none of ours.
             if action(&drive.body, "InsertMedia").is_none() && !takes_patch(&drive) {
                 continue;
             }
             let (image, inserted) = content(&drive.body);
             slots.push(MediaSlot {
-                slot: path,
+                slot: path.clone(),
                 media_types: drive.body["MediaTypes"]
                     .as_array()
                     .into_iter()

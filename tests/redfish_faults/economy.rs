@@ -1,0 +1,40 @@
+//! What a flow costs: requests of one process for the hold, and of another one for the release.
+//!
+//! Slow BMCs take one to three seconds for a request. Looks at the system while its power changes are polls, and not counted;
+//! each look at the drives during a shutdown is.
+
+use bmc_simulator::{JournalEntry, JournalQuery, Personality, PowerState};
+
+use crate::{bench::Bench, flows::Flow};
+
+/// The requests that are no polls, in order; a poll reads the system again after its power was asked for.
+fn counted(journal: &[JournalEntry]) -> Vec<String> {
+    let mut resets = false;
+    let mut counted = Vec::new();
+    for entry in journal {
+        let name = format!("{} {}", entry.method, entry.path);
+        let system = entry.path.trim_end_matches('/').ends_with("/Systems/1");
+        if resets && entry.method == "GET" && system {
+            continue;
+        }
+        resets |= entry.path.ends_with("ComputerSystem.Reset");
+        counted.push(name);
+    }
+    counted
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_flow_costs_few_requests() {
+    for (flow, hold, release) in
+        [(Flow::Hold, 8, 11), (Flow::PowerOff, 10, 13), (Flow::Pxe, 12, 20), (Flow::VirtualMedia, 18, 24)]
+    {
+        let bench = Bench::of(flow, Personality::generic(), PowerState::On).await;
+        let between = bench.play_and_mark().await;
+        let journal = bench.simulator.journal(&JournalQuery::default());
+        let (first, second): (Vec<_>, Vec<_>) = journal.into_iter().partition(|entry| entry.sequence <= between);
+        for (what, requests, most) in [("hold", counted(&first), hold), ("release", counted(&second), release)] {
+            println!("{flow:?} {what}: {}\n  {}", requests.len(), requests.join("\n  "));
+            assert!(requests.len() <= most, "{flow:?} {what}: {} requests", requests.len());
+        }
+    }
+}
