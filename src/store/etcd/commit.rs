@@ -1,6 +1,6 @@
 //! One change as one transaction.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 use jiff::Timestamp;
@@ -93,6 +93,15 @@ impl Writes<'_> {
     }
 }
 
+/// A change as a transaction.
+pub(super) struct Prepared {
+    pub(super) transaction: Txn,
+    /// The new names, in the order in which they are read where it fails.
+    pub(super) names: Vec<MaintenanceId>,
+    /// What `lock/…` holds afterwards.
+    pub(super) head: Option<Arc<[u8]>>,
+}
+
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
 /// otherwise it reads, in this order: the lock, the approvals, each new name, and `meta`, which must still hold `meta`.
 pub(super) fn transaction(
@@ -101,7 +110,7 @@ pub(super) fn transaction(
     now: Timestamp,
     meta: &[u8],
     faults: &Faults,
-) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
+) -> Result<Prepared, StoreError> {
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key;
     let commit = change.commit;
@@ -124,9 +133,8 @@ pub(super) fn transaction(
         capacity::check(faults, key, bytes, REQUEST, "bytes")?;
         capacity::check(faults, key, after.active.len(), capacity::RECORDS, "records")?;
     }
-    let (same_claim, told) = (change.same_claim(), change.told());
-    // The words of a claim that is over count no more by themselves: only an owner's role may write there.
-    if told && (same_claim || !after.ownership.approvals.is_empty()) {
+    let (same_claim, parts) = (change.same_claim(), change.parts());
+    if parts.words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let said = Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
@@ -165,6 +173,10 @@ pub(super) fn transaction(
     conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));
     conditions.push(Compare::value(keys.meta(), CompareOp::Equal, meta));
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
+    let head = match writes.puts.get(&keys.lock(key)) {
+        Some(head) => Some(Arc::from(head.as_bytes())),
+        None => change.before.raw.clone(),
+    };
     let mut operations = writes.operations();
     if forget_marks {
         operations.push(TxnOp::delete(marks, Some(DeleteOptions::new().with_prefix())));
@@ -172,5 +184,6 @@ pub(super) fn transaction(
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     otherwise.push(TxnOp::get(keys.meta(), None));
-    Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))
+    let transaction = Txn::new().when(conditions).and_then(operations).or_else(otherwise);
+    Ok(Prepared { transaction, names: asked, head })
 }
