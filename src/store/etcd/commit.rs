@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     fault::Faults,
+    group,
     keys::Keys,
     rows::{Head, Place, Words, text},
 };
@@ -17,6 +18,13 @@ use crate::{
 
 /// What one request of etcd takes, in bytes, unless it is told otherwise (`--max-request-bytes`).
 const REQUEST: usize = 3 * 512 * 1024;
+
+/// How many operations of a change are one part of its transaction. etcd takes 128 (`--max-txn-ops`) from the top down: those of
+/// a part, with the conditions or parts beside it, with the transactions that travel together.
+const AT_ONCE: usize = 128 - TOGETHER - 8 - group::MOST;
+
+/// How many transitions are one commit at most. Each new record is a condition, and four operations.
+pub(super) const TOGETHER: usize = 60;
 
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
@@ -81,7 +89,8 @@ impl Writes<'_> {
         Ok(())
     }
 
-    /// Deletes what is not written again.
+    /// Deletes what is not written again. Many operations are several transactions without conditions: etcd counts them
+    /// one by one at each level, and judges all conditions before it writes.
     fn operations(mut self) -> Vec<TxnOp> {
         self.deletes.sort();
         self.deletes.dedup();
@@ -89,7 +98,16 @@ impl Writes<'_> {
         self.deletes.retain(|key| !puts.contains_key(key));
         let deletes = self.deletes.into_iter().map(|key| TxnOp::delete(key, None::<DeleteOptions>));
         let puts = self.puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None::<PutOptions>));
-        deletes.chain(puts).collect()
+        let mut all: Vec<TxnOp> = deletes.chain(puts).collect();
+        if all.len() <= AT_ONCE {
+            return all;
+        }
+        let mut parts = Vec::with_capacity(all.len().div_ceil(AT_ONCE));
+        while !all.is_empty() {
+            let rest = all.split_off(all.len().min(AT_ONCE));
+            parts.push(TxnOp::txn(Txn::new().and_then(std::mem::replace(&mut all, rest))));
+        }
+        parts
     }
 }
 

@@ -264,9 +264,8 @@ impl Conditional for EtcdStore {
         self.link.faults.went_back(cause)
     }
 
-    /// Each writes four keys, and etcd takes 128 operations at once unless it is told otherwise.
     fn together(&self) -> usize {
-        24
+        commit::TOGETHER
     }
 
     fn unanswered(&self) -> StoreError {
