@@ -11,6 +11,7 @@
 //!   down to one.
 //! - A commit of unknown outcome is resolved for the whole group: the same content is sent again under another name
 //!   until the lock shows one of the names or has moved on.
+//! - Where this process wrote the lock last and is alone at it, it is not loaded first (see [`recall`](super::recall)).
 //! - The task of any member may end at any time. A transition runs in its own task, so one that ended is left out. When
 //!   the leader ends, the next member takes over, with a commit of unknown outcome if one is under way.
 
@@ -116,6 +117,13 @@ struct Round {
     open: Option<Open>,
     /// The largest group that may still succeed, after a larger one was rejected.
     limit: Option<usize>,
+}
+
+impl Round {
+    /// Whether a transition was refused.
+    fn refuses(&self) -> bool {
+        self.refused.is_some() || self.members.iter().any(|member| member.refused.is_some())
+    }
 }
 
 /// Commits without a reply, all of one content and from one revision.
@@ -325,10 +333,19 @@ async fn lead(
 ) -> Result<Option<Stored>, StoreError> {
     let mut pause = PAUSE.0;
     let inherited = leading.round().open.is_some();
+    let mut own_memory = known.own(clock.monotonic()).filter(|_| !inherited);
     loop {
-        let Loaded { stored, leases, now } = match look(store, known, key).await {
-            Ok(loaded) => loaded,
-            Err(error) => return leading.failed(error),
+        let recalled = match own_memory.take() {
+            Some(own) => store.recall(&own).await,
+            None => None,
+        };
+        let from_memory = recalled.is_some();
+        let Loaded { stored, leases, now } = match recalled {
+            Some(loaded) => loaded,
+            None => match look(store, known, key).await {
+                Ok(loaded) => loaded,
+                Err(error) => return leading.failed(error),
+            },
         };
         let commits = Arc::clone(&stored.commits);
         if let Some(open) = &leading.round().open {
@@ -358,7 +375,11 @@ async fn lead(
             let Draft { lock: mut after, .. } = leading.apply(own, &stored, &Arc::new(leases), now).await;
             let finished = std::mem::take(&mut after.finished);
             let events = std::mem::take(&mut after.events);
-            if after == *stored.lock && finished.is_empty() && events.is_empty() {
+            let nothing = after == *stored.lock && finished.is_empty() && events.is_empty();
+            if from_memory && (nothing || leading.round().refuses()) {
+                continue;
+            }
+            if nothing {
                 return leading.done(None);
             }
             Arc::new(Content { after, finished, events })
@@ -394,15 +415,17 @@ async fn lead(
                 open.names.pop();
             }
             match committed {
-                Ok(Some(revision)) => {
+                Ok(Some(written)) => {
                     let after = match Arc::try_unwrap(content) {
                         Ok(content) => content.after,
                         Err(shared) => shared.after.clone(),
                     };
-                    let stored = stored.after(revision, after, &name);
-                    known.remember(&stored);
+                    let stored = stored.after(written, after, &name);
+                    known.wrote(&stored, clock.monotonic());
                     return leading.done(Some(&stored));
                 }
+                // What was remembered was not what is stored, or an error may rest on that.
+                Ok(None) | Err(_) if from_memory => continue,
                 Ok(None) => {}
                 Err(_) if first && !leading.round().members.is_empty() => {
                     leading.halve();

@@ -18,6 +18,7 @@ mod memory;
 mod optimistic;
 mod patience;
 mod postgres;
+mod recall;
 mod roles;
 mod sqlite;
 mod together;

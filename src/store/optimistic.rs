@@ -5,7 +5,10 @@
 //! the result is written on the condition that nobody wrote in between; otherwise all of it begins again on fresh data.
 //! `group.rs` does that, for all transitions of a process that come together.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -47,11 +50,16 @@ impl Commits {
         self.0.iter().flatten().any(|commit| names.contains(commit))
     }
 
-    /// These and a newer one. Which of the two lists it is in does not matter to who compares.
-    pub(super) fn with(&self, commit: &str) -> Self {
+    /// These and a newer one of the lock, of the owner's words, or of both.
+    pub(super) fn with(&self, commit: &str, parts: Parts) -> Self {
+        let more = |names: &[String], written: bool| -> Vec<String> {
+            if !written {
+                return names.to_vec();
+            }
+            std::iter::once(commit.to_owned()).chain(names.iter().take(REMEMBERED - 1).cloned()).collect()
+        };
         let [lock, words] = &self.0;
-        let lock = std::iter::once(commit.to_owned()).chain(lock.iter().take(REMEMBERED - 1).cloned());
-        Self([lock.collect(), words.clone()])
+        Self([more(lock, parts.lock), more(words, parts.words)])
     }
 
     /// [`Commits::parse`] reads it back, where the owner's words are not apart.
@@ -82,6 +90,14 @@ impl Commits {
             None => now.len() < REMEMBERED,
         })
     }
+}
+
+/// Which parts of a lock a commit writes, and names itself in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) lock: bool,
+    /// The owner's words, where the store keeps them apart.
+    pub(super) words: bool,
 }
 
 /// What a transition changed.
@@ -164,9 +180,33 @@ impl<'a> Change<'a> {
         self.told() && self.same_claim() && plain(before) == plain(after) && !records && !newly_used
     }
 
+    /// What is written where the owner's words are kept apart. Those of a claim that is over count no more by themselves: only an
+    /// owner's role may write there.
+    pub(super) fn parts(&self) -> Parts {
+        let words = self.told() && (self.same_claim() || !self.after.ownership.approvals.is_empty());
+        Parts { lock: !self.told_only(), words }
+    }
+
     /// Records that left without a history.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = &Maintenance> {
         self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid))
+    }
+}
+
+/// A change that was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The new revision of the lock.
+    pub(super) revision: i64,
+    pub(super) parts: Parts,
+    /// See [`Stored::raw`].
+    pub(super) raw: Option<Arc<[u8]>>,
+}
+
+/// As a store writes it that keeps everything of a lock together.
+impl From<i64> for Written {
+    fn from(revision: i64) -> Self {
+        Self { revision, parts: Parts { lock: true, words: false }, raw: None }
     }
 }
 
@@ -176,9 +216,13 @@ pub(super) trait Conditional: Send + Sync {
     /// Reads one lock. `known` is what is in memory: at the same revision nothing needs to be decoded.
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError>;
 
-    /// Writes a change if the lock still is at the revision and the commit it was made from: the new revision, or `None` when
-    /// somebody else was first. [`StoreError::Unavailable`] leaves open whether it was written.
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError>;
+    /// A lock as it would be read now, from what this process wrote last and without asking the store; see
+    /// [`recall`](super::recall). `None` when that takes a read.
+    async fn recall(&self, own: &Stored) -> Option<Loaded>;
+
+    /// Writes a change if the lock still is at the revision and the commit it was made from. `None` when another process was
+    /// first. [`StoreError::Unavailable`] leaves open whether it was written.
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError>;
 
     /// How many transitions one commit may carry. A larger commit of a store with a limit would only be rejected and
     /// made again in halves.

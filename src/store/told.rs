@@ -44,30 +44,33 @@ impl ToldTime {
         Some((at.checked_add(since_then).ok()?, since))
     }
 
+    /// The store's time as it was told last and carried on. `None` when that was too long ago.
+    pub(super) fn carried(&self) -> Option<Timestamp> {
+        if let Some(given) = &self.given {
+            return Some(given.now());
+        }
+        self.known().filter(|(_, since)| *since < TRUSTED).map(|(now, _)| now)
+    }
+
+    /// Notes what time a server told just now. Never backwards: another server of the cluster may be a little behind.
+    pub(super) fn note(&self, at: Timestamp) -> Timestamp {
+        let at = self.known().map_or(at, |(now, _)| now.max(at));
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, self.clock.monotonic()));
+        at
+    }
+
     /// The store's time. `ask` asks the servers, when that is needed.
     pub(super) async fn now(
         &self,
         ask: impl Future<Output = Result<Timestamp, StoreError>> + Send,
     ) -> Result<Timestamp, StoreError> {
-        if let Some(given) = &self.given {
-            return Ok(given.now());
-        }
-        let known = self.known();
-        if let Some((now, since)) = known
-            && since < TRUSTED
-        {
+        if let Some(now) = self.carried() {
             return Ok(now);
         }
         match ask.await {
-            Ok(at) => {
-                // Never backwards: another server of the cluster may be a little behind.
-                let at = known.map_or(at, |(now, _)| now.max(at));
-                let answer = Some((at, self.clock.monotonic()));
-                *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
-                Ok(at)
-            }
+            Ok(at) => Ok(self.note(at)),
             // What was told before is still right as far as our own clock runs evenly.
-            Err(error) => known.map(|(now, _)| now).ok_or(error),
+            Err(error) => self.known().map(|(now, _)| now).ok_or(error),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crate::{
@@ -20,11 +21,19 @@ use crate::{
         ids::{Generation, LockKey},
         lock::ServerLock,
     },
-    store::{LockView, StoreError, group::Line, optimistic::Commits},
+    store::{
+        LockView, StoreError,
+        group::Line,
+        optimistic::{Commits, Written},
+    },
 };
 
 /// How many keys are remembered. More are possible; they are decoded at each read.
 const KEYS: usize = 4096;
+
+/// For how long a process builds on what it wrote itself. A store that went back to an earlier state and on from there needs
+/// longer than that before it hands the same revision out again.
+const OWN: Duration = Duration::from_secs(10);
 
 /// A lock as it is in the store. Revision and commits tell whether it still is: a store that lost commits gives the same
 /// revisions out again, and never the same name of a commit.
@@ -46,8 +55,9 @@ impl Stored {
     }
 
     /// What a commit of ours made of it.
-    pub(super) fn after(&self, revision: i64, lock: ServerLock, commit: &str) -> Self {
-        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit)), raw: None }
+    pub(super) fn after(&self, written: Written, lock: ServerLock, commit: &str) -> Self {
+        let Written { revision, parts, raw } = written;
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw }
     }
 
     /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.
@@ -76,6 +86,8 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 struct Memory {
     stored: Option<Stored>,
+    /// When this process wrote what is stored, on its monotonic clock; no later change of another process was seen.
+    own: Option<Duration>,
     /// The highest generation that was seen. It stays when what is stored is found to be behind it.
     generation: Generation,
 }
@@ -108,12 +120,29 @@ impl Known {
         Seen { stored: memory.stored.clone(), generation: memory.generation }
     }
 
-    /// Remembers what a commit of ours made, unless something later is known.
+    /// The lock as this process wrote it shortly before, as long as no later change is known.
+    pub(super) fn own(&self, monotonic: Duration) -> Option<Stored> {
+        let memory = self.memory();
+        let fresh = memory.own.is_some_and(|at| monotonic.saturating_sub(at) < OWN);
+        memory.stored.clone().filter(|_| fresh)
+    }
+
+    /// Remembers what a commit of ours made at a moment of the monotonic clock, unless something later is known.
+    pub(super) fn wrote(&self, new: &Stored, monotonic: Duration) {
+        self.keep(new, Some(monotonic));
+    }
+
+    /// The same for a store that reads each time.
     pub(super) fn remember(&self, new: &Stored) {
+        self.keep(new, None);
+    }
+
+    fn keep(&self, new: &Stored, own: Option<Duration>) {
         let mut memory = self.memory();
         memory.generation = memory.generation.max(new.lock.generation);
         if memory.stored.as_ref().is_none_or(|old| old.revision < new.revision) {
             memory.stored = Some(new.clone());
+            memory.own = own;
         }
     }
 
@@ -123,7 +152,8 @@ impl Known {
     pub(super) fn settle(&self, seen: &Seen, now: &Stored) -> Result<(), String> {
         let follows = seen.stored.as_ref().map_or(Ok(()), |before| before.leads_to(now));
         if let Err(lost) = follows {
-            self.memory().stored = Some(now.clone());
+            let mut memory = self.memory();
+            (memory.stored, memory.own) = (Some(now.clone()), None);
             return Err(lost);
         }
         self.remember(now);

@@ -382,6 +382,12 @@ impl Bench {
                     meta["schema"] = number.into();
                     cluster.set_data(&namespace, &map, "meta", &meta.to_string()).await;
                 }
+                // A migration writes each lock after that.
+                for map in cluster.config_maps(&namespace).await {
+                    if map.data.as_ref().is_some_and(|data| data.contains_key("head")) {
+                        cluster.set_data(&namespace, &map, "migrated", &number.to_string()).await;
+                    }
+                }
             })
         };
         let lock = move |body: &str| -> Done {
@@ -494,9 +500,14 @@ impl Bench {
         };
         let clock = HandClock::new();
         set(clock.now()).await;
+        let time = clock.clone();
         let open = move || -> Opening {
-            let url = url.clone();
-            Box::pin(async move { Arc::new(postgres(&url, WrongClock::next()).await.unwrap()) as Arc<dyn Store> })
+            let (url, time) = (url.clone(), time.clone());
+            let open = async move {
+                let options = PostgresOptions { time: Some(time), ..PostgresOptions::default() };
+                PostgresStore::open(&SecretString::from(url), WrongClock::next(), &options).await.unwrap()
+            };
+            Box::pin(async move { Arc::new(open.await) as Arc<dyn Store> })
         };
         Self {
             clock,

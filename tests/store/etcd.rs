@@ -332,7 +332,8 @@ async fn pointers_that_are_wrong_or_missing_are_found() {
 /// A hold with so many boot configurations under it that its end is more than one transaction of etcd takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
-    let url = Etcd::shared().url(&Etcd::prefix());
+    let cluster = Etcd::start(1, &["--max-txn-ops=40"]);
+    let url = cluster.url("test");
     let store = open(&url).await;
     let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
     for n in 0..40 {

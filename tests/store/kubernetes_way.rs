@@ -21,7 +21,7 @@ use terraform_provider_metal::{
 use tokio::sync::Notify;
 
 use crate::{
-    bench::{apply, finish, hold, soon, try_admit},
+    bench::{apply, finish, hold, join, soon, try_admit},
     kubernetes_only::{impatient, open, shared, through, writes_lock},
     records::{AGING, TTL, id, key, request, runner},
     support::{
@@ -142,6 +142,26 @@ async fn a_server_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_asks()
 }
 
 /// Somebody else is first, again and again: everything is read anew each time, with pauses that grow.
+/// A process that is alone at a lock writes without a read; with another one there, it reads first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_this_process_wrote_last_is_not_read_again() {
+    let cluster = shared().await;
+    let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
+    let store = open(&through(&proxy, cluster, &namespace)).await;
+    let (uid, fence) = join(&*store, &key("k"), &request("a", 1)).await.unwrap();
+    proxy.take_seen();
+    assert!(try_admit(&*store, &key("k"), &uid, fence).await.unwrap());
+    let asked = proxy.take_seen();
+    assert!(asked.len() == 1 && writes_lock(&asked[0]), "{asked:?}");
+    let other = open(&cluster.store(&namespace)).await;
+    join(&*other, &key("k"), &request("b", 2)).await.unwrap();
+    finish(&*store, &key("k"), &uid, fence).await.unwrap();
+    let asked = proxy.take_seen();
+    assert_eq!(asked.iter().filter(|seen| writes_lock(seen)).count(), 2, "once refused, once made: {asked:?}");
+    let view = other.view(&key("k")).await.unwrap();
+    assert_eq!(view.lock.active.len(), 1, "the other's record is still there");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_conflicts_is_no_busy_loop() {
     let cluster = shared().await;

@@ -14,7 +14,7 @@ use terraform_provider_metal::{
 
 use crate::{
     bench::{WrongClock, apply, finish, join, postgres, soon, try_admit},
-    records::{id, key, request, spec},
+    records::{TTL, id, key, request, runner, spec},
     roles,
     support::postgres::Postgres,
     talk::{approval, approve, claim},
@@ -67,13 +67,22 @@ impl Guarded {
 
     /// The waiter is admitted with an approval of its own, and given back: the whole life of a hold.
     async fn the_hold_goes_on(&self) {
+        self.hold().await;
+        assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
+    }
+
+    /// Lines of the audit join the chain with a heartbeat.
+    async fn heartbeat(&self) {
+        self.runs.renew(&runner(7), TTL).await.unwrap();
+    }
+
+    async fn hold(&self) {
         let approves = self.open(APPROVER).await;
         let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest() };
         approve(&approves, &key("k"), &approval(scope)).await.unwrap();
         let (uid, fence) = &self.waiter;
         assert!(try_admit(&self.runs, &key("k"), uid, *fence).await.unwrap());
         finish(&self.runs, &key("k"), uid, *fence).await.unwrap();
-        assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
     }
 }
 
@@ -223,6 +232,8 @@ async fn a_line_that_was_changed_left_out_or_added_is_named() {
     let verify = async || roles::run(&["audit", "verify"], &url).await;
     let count: i64 = guarded.sql("SELECT count(*) FROM metal.audit").parse().unwrap();
     assert!(count > 4);
+    assert!(!verify().await.unwrap().contains("and 0 are not in the chain yet"));
+    guarded.heartbeat().await;
     assert!(verify().await.unwrap().contains(&format!("{count} lines")));
     // By its owner, because nobody else can.
     let tampered = async |change: &str, told: &str| {
@@ -266,6 +277,7 @@ async fn a_transaction_that_stays_open_stops_no_other_server() {
     open.execute("ROLLBACK").await.unwrap();
     open.close().await.unwrap();
     join(&guarded.runs, &key("other"), &request("c", 3)).await.unwrap();
+    guarded.heartbeat().await;
     let text = roles::run(&["audit", "verify"], &guarded.server.url(REVIEWER, &guarded.database)).await.unwrap();
     assert!(text.contains("and 0 are not in the chain yet"), "{text}");
 }
@@ -325,12 +337,13 @@ async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
     let error = roles::run(&["audit", "verify"], &owner).await.unwrap_err();
     assert!(error.contains("store migrate"), "{error}");
     for handle in [&runs, &approves] {
-        handle.resign(&crate::records::runner(1).id).await.ok();
+        handle.resign(&runner(1).id).await.ok();
     }
     let said = roles::run(&["store", "migrate"], &owner).await.unwrap();
-    assert!(said.contains("from schema 1 to 2"), "{said}");
+    assert!(said.contains("from schema 1 to 3"), "{said}");
     // The processes that had it open go on, and with the grants that were there.
     whole_life("new", 2).await;
+    runs.renew(&runner(1), TTL).await.unwrap();
     runs.prune(Duration::ZERO, 1).await.unwrap();
     let refused = |role: &str, sql: &str| {
         let error = server.sql_as(role, &database, sql).expect_err(sql);

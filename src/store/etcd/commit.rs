@@ -1,12 +1,13 @@
 //! One change as one transaction.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 use jiff::Timestamp;
 
 use super::{
     fault::Faults,
+    group,
     keys::Keys,
     rows::{Head, Place, Words, text},
 };
@@ -17,6 +18,13 @@ use crate::{
 
 /// What one request of etcd takes, in bytes, unless it is told otherwise (`--max-request-bytes`).
 const REQUEST: usize = 3 * 512 * 1024;
+
+/// How many operations of a change are one part of its transaction. etcd takes 128 (`--max-txn-ops`) from the top down: those of
+/// a part, with the conditions or parts beside it, with the transactions that travel together.
+const AT_ONCE: usize = 128 - TOGETHER - 8 - group::MOST;
+
+/// How many transitions are one commit at most. Each new record is a condition, and four operations.
+pub(super) const TOGETHER: usize = 60;
 
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
@@ -81,7 +89,8 @@ impl Writes<'_> {
         Ok(())
     }
 
-    /// Deletes what is not written again.
+    /// Deletes what is not written again. Many operations are several transactions without conditions: etcd counts them
+    /// one by one at each level, and judges all conditions before it writes.
     fn operations(mut self) -> Vec<TxnOp> {
         self.deletes.sort();
         self.deletes.dedup();
@@ -89,8 +98,26 @@ impl Writes<'_> {
         self.deletes.retain(|key| !puts.contains_key(key));
         let deletes = self.deletes.into_iter().map(|key| TxnOp::delete(key, None::<DeleteOptions>));
         let puts = self.puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None::<PutOptions>));
-        deletes.chain(puts).collect()
+        let mut all: Vec<TxnOp> = deletes.chain(puts).collect();
+        if all.len() <= AT_ONCE {
+            return all;
+        }
+        let mut parts = Vec::with_capacity(all.len().div_ceil(AT_ONCE));
+        while !all.is_empty() {
+            let rest = all.split_off(all.len().min(AT_ONCE));
+            parts.push(TxnOp::txn(Txn::new().and_then(std::mem::replace(&mut all, rest))));
+        }
+        parts
     }
+}
+
+/// A change as a transaction.
+pub(super) struct Prepared {
+    pub(super) transaction: Txn,
+    /// The new names, in the order in which they are read where it fails.
+    pub(super) names: Vec<MaintenanceId>,
+    /// What `lock/…` holds afterwards.
+    pub(super) head: Option<Arc<[u8]>>,
 }
 
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
@@ -101,7 +128,7 @@ pub(super) fn transaction(
     now: Timestamp,
     meta: &[u8],
     faults: &Faults,
-) -> Result<(Txn, Vec<MaintenanceId>), StoreError> {
+) -> Result<Prepared, StoreError> {
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key;
     let commit = change.commit;
@@ -124,9 +151,8 @@ pub(super) fn transaction(
         capacity::check(faults, key, bytes, REQUEST, "bytes")?;
         capacity::check(faults, key, after.active.len(), capacity::RECORDS, "records")?;
     }
-    let (same_claim, told) = (change.same_claim(), change.told());
-    // The words of a claim that is over count no more by themselves: only an owner's role may write there.
-    if told && (same_claim || !after.ownership.approvals.is_empty()) {
+    let (same_claim, parts) = (change.same_claim(), change.parts());
+    if parts.words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let said = Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
@@ -165,6 +191,10 @@ pub(super) fn transaction(
     conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));
     conditions.push(Compare::value(keys.meta(), CompareOp::Equal, meta));
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));
+    let head = match writes.puts.get(&keys.lock(key)) {
+        Some(head) => Some(Arc::from(head.as_bytes())),
+        None => change.before.raw.clone(),
+    };
     let mut operations = writes.operations();
     if forget_marks {
         operations.push(TxnOp::delete(marks, Some(DeleteOptions::new().with_prefix())));
@@ -172,5 +202,6 @@ pub(super) fn transaction(
     let mut otherwise = vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None)];
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     otherwise.push(TxnOp::get(keys.meta(), None));
-    Ok((Txn::new().when(conditions).and_then(operations).or_else(otherwise), asked))
+    let transaction = Txn::new().when(conditions).and_then(operations).or_else(otherwise);
+    Ok(Prepared { transaction, names: asked, head })
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How many transactions are one at most: their requests count together for the size that etcd takes (1.5 MiB).
-const MOST: usize = 16;
+pub(super) const MOST: usize = 16;
 
 /// The reply to one transaction.
 #[derive(Debug)]

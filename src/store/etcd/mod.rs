@@ -34,6 +34,7 @@ pub use self::url::EtcdOptions;
 pub(super) use self::url::prefix_of;
 
 use self::{
+    commit::Prepared,
     fault::Faults,
     group::{Groups, Reply},
     leases::OwnLeases,
@@ -46,7 +47,8 @@ use super::{
     Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     lease_end,
-    optimistic::{Change, Conditional, Loaded, look},
+    optimistic::{Change, Conditional, Loaded, Written, look},
+    recall::OwnProcesses,
     versions::Supported,
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
@@ -85,6 +87,7 @@ pub struct EtcdStore {
     groups: Groups,
     time: ServerTime,
     own_leases: OwnLeases,
+    own_processes: OwnProcesses,
     views: Views,
     watch: Arc<Watch>,
     lookout: Lookout,
@@ -108,6 +111,7 @@ impl EtcdStore {
             id,
             time,
             own_leases: OwnLeases::default(),
+            own_processes: OwnProcesses::default(),
             views: Views::default(),
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             groups: Groups::new(&link),
@@ -220,14 +224,21 @@ impl Conditional for EtcdStore {
         self.link.patience.repeat(|| self.load_once(key, known.clone())).await
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+    async fn recall(&self, own: &Stored) -> Option<Loaded> {
+        // Without it a cluster that was restored from a backup would pass for the one that was written to.
+        own.raw.as_ref()?;
+        self.own_processes.loaded(own, self.time.now().await.ok()?)
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
         let faults = &self.link.faults;
         let now = self.time.now().await?;
         let meta = self.meta().clone();
-        let (transaction, names) = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
+        let Prepared { transaction, names, head } = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
         let Reply { revision, response: reply, .. } = self.groups.write(&change.after.key, transaction).await?;
         if reply.succeeded() {
-            return revision.map(Some).ok_or_else(|| faults.unreadable("a transaction without a revision"));
+            let revision = revision.ok_or_else(|| faults.unreadable("a transaction without a revision"))?;
+            return Ok(Some(Written { revision, parts: change.parts(), raw: head }));
         }
         let mut found = Reads::of(reply.op_responses());
         let (lock, words) = (found.next(faults)?, found.next(faults)?);
@@ -253,9 +264,8 @@ impl Conditional for EtcdStore {
         self.link.faults.went_back(cause)
     }
 
-    /// Each writes four keys, and etcd takes 128 operations at once unless it is told otherwise.
     fn together(&self) -> usize {
-        24
+        commit::TOGETHER
     }
 
     fn unanswered(&self) -> StoreError {
@@ -327,10 +337,14 @@ impl Store for EtcdStore {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        self.link.patience.repeat(|| self.own_leases.renew(&self.link, self.time.now(), runner, ttl)).await
+        let until = lease_end(self.time.now().await?, ttl);
+        self.link.patience.repeat(|| self.own_leases.renew(&self.link, self.time.now(), runner, ttl)).await?;
+        self.own_processes.renewed(&runner.id, until);
+        Ok(())
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.own_processes.ended(runner);
         self.own_leases.forget(runner);
         self.link.patience.repeat(|| async { leases::end(&self.link, runner, self.time.now().await?).await }).await
     }

@@ -18,7 +18,10 @@ use crate::{
         lock::Request,
         spec::{Kind, Spec},
     },
-    store::optimistic::Loaded,
+    store::{
+        optimistic::{Loaded, Written},
+        recall::OwnProcesses,
+    },
 };
 
 /// What becomes of one commit.
@@ -52,6 +55,7 @@ struct Store {
     shelf: Mutex<Shelf>,
     taken: HashSet<MaintenanceId>,
     most: usize,
+    processes: OwnProcesses,
 }
 
 impl Shelf {
@@ -72,7 +76,9 @@ impl Store {
         let (fates, taken) = (fates.into_iter().collect(), taken.into_iter().map(id).collect());
         let (commits, enqueued) = (String::new(), Vec::new());
         let first = Shelf { revision: 0, lock, commits, enqueued, late: None, fates, made: 0 };
-        Arc::new(Self { shelf: Mutex::new(first), taken, most })
+        let processes = OwnProcesses::default();
+        processes.renewed(&runner().id, Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_mins(1));
+        Arc::new(Self { shelf: Mutex::new(first), taken, most, processes })
     }
 }
 
@@ -93,7 +99,12 @@ impl Conditional for Store {
         })
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+    async fn recall(&self, own: &Stored) -> Option<Loaded> {
+        tokio::task::yield_now().await;
+        self.processes.loaded(own, Timestamp::UNIX_EPOCH)
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
         tokio::task::yield_now().await;
         let (expected, after, events) = (change.before.revision, change.after.clone(), change.events);
         let answer = {
@@ -108,7 +119,7 @@ impl Conditional for Store {
                 return Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey("other".into()) });
             }
             match inner.fates.pop_front().unwrap_or(Fate::Made) {
-                Fate::Made => Ok(inner.write(expected, after, events, change.commits())),
+                Fate::Made => Ok(inner.write(expected, after, events, change.commits()).map(Written::from)),
                 Fate::Overtaken => {
                     let (same, older) = ((*inner.lock).clone(), inner.commits.clone());
                     let revision = inner.revision;

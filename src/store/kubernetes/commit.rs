@@ -1,12 +1,13 @@
 //! One change as the update of one object.
 
 use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
 use super::{
     fault::Faults,
     journal::{self, Entry},
-    link::{Link, Written, revision},
+    link::{Link, Written},
     lock::{Head, Next, Row, Words, text, whole},
     names::Names,
     objects,
@@ -23,7 +24,7 @@ const OBJECT: usize = 1024 * 1024;
 /// How many pointers are written at the same time.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Writes a change if the lock still is as it was: the new revision, or `None` when somebody else was first.
+/// Writes a change if the lock still is as it was: its object afterwards, or `None` when another process was first.
 ///
 /// In this order, so that a process may die at any point: history is copied, names are taken, the lock is written, and what
 /// is of no use any more is taken away. Only the third step counts; the others are repaired by whoever meets what they left.
@@ -32,7 +33,7 @@ pub(super) async fn commit(
     names: &Names,
     row: &Row,
     change: &Change<'_>,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<Box<ConfigMap>>, StoreError> {
     let next = next(link, row, change).await?;
     let name = objects::lock(&change.after.key);
     let patch = next.patch(row, &link.faults)?;
@@ -60,7 +61,7 @@ pub(super) async fn commit(
         Written::Moved => Ok(None),
         Written::Done(map) => {
             names.give_back(link, change).await;
-            revision(&map.metadata, &link.faults).map(Some)
+            Ok(Some(map))
         }
     }
 }
@@ -93,8 +94,7 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
         events: change.events.to_vec(),
     };
     let mut next = Next::default();
-    // The words of a claim that is over count no more by themselves: only an owner's role may write there.
-    if change.told() && (change.same_claim() || !after.ownership.approvals.is_empty()) {
+    if change.parts().words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         next.approvals = Some(Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() });
     }

@@ -124,13 +124,23 @@ pub(super) struct Row {
     pub(super) commits: Arc<Commits>,
     pub(super) outbox: Vec<Entry>,
     pub(super) said: Vec<Entry>,
+    /// Whether the store had a schema that this version writes when this was written, or later.
+    pub(super) checked: bool,
 }
 
 impl Row {
     /// Of a key that nobody asked for yet.
     pub(super) fn empty(key: &LockKey) -> Self {
         let lock = Arc::new(ServerLock::new(key.clone()));
-        Self { revision: 0, lock, print: 0, commits: Arc::default(), outbox: Vec::new(), said: Vec::new() }
+        Self {
+            revision: 0,
+            lock,
+            print: 0,
+            commits: Arc::default(),
+            outbox: Vec::new(),
+            said: Vec::new(),
+            checked: false,
+        }
     }
 
     pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
@@ -176,6 +186,7 @@ impl Row {
             commits: Arc::new(Commits::parse(&head.commits, &words.commits)),
             outbox,
             said,
+            checked: false,
         })
     }
 

@@ -45,7 +45,9 @@ use self::{
 use super::{
     Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
-    optimistic::{Change, Conditional, Loaded, look},
+    lease_end,
+    optimistic::{Change, Conditional, Loaded, Written as Changed, look},
+    recall::OwnProcesses,
     told::ToldTime,
     versions::Supported,
     views::{Known, Snapshot, Stored, Views},
@@ -87,6 +89,7 @@ pub struct KubernetesStore {
     link: Arc<Link>,
     time: ToldTime,
     alive: Alive,
+    own_processes: OwnProcesses,
     names: Names,
     /// The rows that were read last, with what a commit needs of them beside the lock.
     rows: std::sync::Mutex<HashMap<LockKey, Arc<Row>>>,
@@ -115,6 +118,7 @@ impl KubernetesStore {
             id,
             time,
             alive: Alive::default(),
+            own_processes: OwnProcesses::default(),
             names: Names::default(),
             rows: std::sync::Mutex::default(),
             views: Views::default(),
@@ -146,12 +150,16 @@ impl KubernetesStore {
             return Ok(Arc::clone(known));
         }
         let row = Arc::new(Row::of(&map, &self.link.faults)?);
+        self.keep(key, &row);
+        Ok(row)
+    }
+
+    fn keep(&self, key: &LockKey, row: &Arc<Row>) {
         let mut rows = self.rows();
         if rows.len() >= ROWS {
             rows.clear();
         }
-        rows.insert(key.clone(), Arc::clone(&row));
-        Ok(row)
+        rows.insert(key.clone(), Arc::clone(row));
     }
 
     /// The leases of everybody who is attached to these locks.
@@ -254,7 +262,11 @@ impl Conditional for KubernetesStore {
         self.link.patience.repeat(|| self.load_once(key)).await
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+    async fn recall(&self, own: &Stored) -> Option<Loaded> {
+        self.own_processes.loaded(own, self.now().await.ok()?)
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<Changed>, StoreError> {
         let key = &change.after.key;
         let row = match self.rows().get(key).cloned() {
             Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
@@ -265,11 +277,18 @@ impl Conditional for KubernetesStore {
         let commit = async {
             // A newer version may have migrated the store since this process opened it. This look is not part of the commit,
             // so a migration of this kind of store sets the schema first and then writes each lock: a commit that was
-            // prepared before then fails on its condition.
-            SUPPORTED.check_open(whole::schema(&self.link).await?, &self.link.faults)?;
+            // prepared before then fails on its condition; and so does one that was made from what such a commit wrote.
+            if !row.checked {
+                SUPPORTED.check_open(whole::schema(&self.link).await?, &self.link.faults)?;
+            }
             commit::commit(&self.link, &self.names, &row, change).await
         };
-        self.link.patience.once(commit).await
+        let Some(map) = self.link.patience.once(commit).await? else { return Ok(None) };
+        if let Ok(row) = Row::of(&map, &self.link.faults) {
+            self.keep(key, &Arc::new(Row { checked: true, ..row }));
+        }
+        let revision = link::revision(&map.metadata, &self.link.faults)?;
+        Ok(Some(Changed { revision, parts: change.parts(), raw: None }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
@@ -347,13 +366,16 @@ impl Store for KubernetesStore {
         self.link
             .patience
             .repeat(|| async {
-                let lease = alive::renewed(runner, self.now().await?, ttl);
-                self.link.apply_lease(&name, &lease).await
+                let now = self.now().await?;
+                self.link.apply_lease(&name, &alive::renewed(runner, now, ttl)).await?;
+                self.own_processes.renewed(&runner.id, lease_end(now, ttl));
+                Ok(())
             })
             .await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.own_processes.ended(runner);
         let name = objects::runner(runner);
         self.link
             .patience

@@ -36,7 +36,10 @@ use self::{
 use super::{
     AuditProof, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
     group::transact,
-    optimistic::{Change, Conditional, Loaded, look},
+    lease_end,
+    optimistic::{Change, Conditional, Loaded, Written, look},
+    recall::OwnProcesses,
+    told::ToldTime,
     versions::{Program, Stamped},
     views::{Known, Snapshot, Stored, Views},
     watchers::{Lookout, Watchers},
@@ -57,6 +60,8 @@ pub struct PostgresStore {
     loses: Option<&'static str>,
     groups: Groups,
     link: Link,
+    time: ToldTime,
+    own_processes: OwnProcesses,
     views: Views,
     watch: Arc<Watch>,
     lookout: Lookout,
@@ -83,8 +88,12 @@ impl PostgresStore {
             })
             .await?;
         let lookout = Lookout::new();
+        let time = ToldTime::new(options.time.clone(), Arc::clone(&link.clock));
+        time.note(opened.now);
         Ok(Self {
             id: opened.id,
+            time,
+            own_processes: OwnProcesses::default(),
             loses: opened.loses.filter(|_| !accepted),
             views: Views::default(),
             watch: Arc::new(Watch {
@@ -145,10 +154,16 @@ impl PostgresStore {
 #[async_trait]
 impl Conditional for PostgresStore {
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
-        self.link.patience.repeat(|| self.groups.load(key, known.clone())).await
+        let loaded = self.link.patience.repeat(|| self.groups.load(key, known.clone())).await?;
+        self.time.note(loaded.now);
+        Ok(loaded)
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<i64>, StoreError> {
+    async fn recall(&self, own: &Stored) -> Option<Loaded> {
+        self.own_processes.loaded(own, self.time.carried()?)
+    }
+
+    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
         let key = &change.after.key;
         let channel = if self.watch.notifications {
             watch::message(key, change.before.revision.saturating_add(1))
@@ -157,7 +172,7 @@ impl Conditional for PostgresStore {
         };
         let prepared = Prepared::of(change, channel, &self.link.faults)?;
         if let Committed::Revision(revision) = self.groups.commit(key, prepared).await? {
-            return Ok(revision);
+            return Ok(revision.map(Written::from));
         }
         // Which of the new names it was, if it still is.
         for record in change.written().filter(|record| change.is_new(record)) {
@@ -252,6 +267,7 @@ impl Store for PostgresStore {
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
         let stamped = Stamped { runner, program: Program::own(schema::SUPPORTED.newest) };
         let text = serde_json::to_string(&stamped).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
+        let until = self.time.carried().map(|now| lease_end(now, ttl));
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         self.write(
             "INSERT INTO metal.leases (runner_id, until, runner) \
@@ -260,10 +276,15 @@ impl Store for PostgresStore {
             &runner.id,
             Some((ttl, text)),
         )
-        .await
+        .await?;
+        if let Some(until) = until {
+            self.own_processes.renewed(&runner.id, until);
+        }
+        Ok(())
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.own_processes.ended(runner);
         // Kept with its end: how long somebody has been away counts from it.
         self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None)
             .await

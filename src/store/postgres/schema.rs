@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
-use super::fault::Faults;
+use super::{fault::Faults, rows};
 use crate::store::{StoreError, versions::Supported};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -16,10 +17,13 @@ const VERSIONS: &str = "metal.schema_versions";
 const MIGRATING: i64 = 1_835_365_484;
 
 /// What this version reads and writes.
-pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: ROLES };
+pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: HEARTBEATS };
 
 /// The schema from which on the database itself holds each role to what it may do, and chains the audit.
 pub(super) const ROLES: i64 = 2;
+
+/// The schema from which on lines join the chain with a heartbeat.
+const HEARTBEATS: i64 = 3;
 
 /// The version of the schema; 0 when there is none.
 pub(super) async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreError> {
@@ -42,6 +46,8 @@ pub(super) async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i6
 pub(super) struct Opened {
     /// The store's id.
     pub(super) id: String,
+    /// What time it is.
+    pub(super) now: Timestamp,
     /// Why it may lose what it confirmed, if so.
     pub(super) loses: Option<&'static str>,
 }
@@ -71,12 +77,12 @@ pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &Faults
         found = version(&mut transaction, faults).await?;
     }
     SUPPORTED.check(found, migrating, faults)?;
-    let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit') \
-                 FROM metal.meta WHERE key = 'store_id'";
+    let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
+                 (extract(epoch FROM metal.clock()) * 1000000)::bigint FROM metal.meta WHERE key = 'store_id'";
     let found = sqlx::query_as(query).persistent(false).fetch_one(&mut *transaction).await;
-    let (id, standbys, commit): (String, String, String) = found.map_err(fault)?;
+    let (id, standbys, commit, now): (String, String, String, i64) = found.map_err(fault)?;
     transaction.commit().await.map_err(fault)?;
-    Ok(Opened { id, loses: loses(&standbys, &commit) })
+    Ok(Opened { id, now: rows::time(now, faults)?, loses: loses(&standbys, &commit) })
 }
 
 /// Brings a database to the newest schema.

@@ -1,12 +1,15 @@
 //! `postgres://user:password@host:port/database?…`
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-use crate::store::{StoreError, is_loopback};
+use crate::{
+    clock::Clock,
+    store::{StoreError, is_loopback},
+};
 
 /// How a database is used.
 #[derive(Clone, Debug)]
@@ -15,13 +18,15 @@ pub struct PostgresOptions {
     pub patience: Duration,
     /// How often changes are looked for while PostgreSQL tells them too; without that they are looked for twice a second.
     pub watch_interval: Duration,
+    /// Tells the time instead of the server, where it is carried on between two reads. For tests.
+    pub time: Option<Arc<dyn Clock>>,
     /// Whether a database with a schema too old for this version is opened, to be migrated.
     pub migrating: bool,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), migrating: false }
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), time: None, migrating: false }
     }
 }
 

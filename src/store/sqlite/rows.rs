@@ -249,7 +249,7 @@ pub(super) async fn save(
     if !moved {
         return Ok(None);
     }
-    let stored = stored.after(revision, after, &Uuid::new_v4().simple().to_string());
+    let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
     save_commits(db, &stored, faults).await?;
     Ok(Some(stored))
 }
