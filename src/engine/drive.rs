@@ -195,8 +195,8 @@ impl<'a> Drive<'a> {
 
     /// Forgets what may have changed.
     fn forget(&mut self) {
-        let Facts { capabilities, menu_before, .. } = std::mem::take(&mut self.facts);
-        self.facts = Facts { capabilities, menu_before, ..Facts::default() };
+        let Facts { menu_before, capabilities, .. } = std::mem::take(&mut self.facts);
+        self.facts = Facts { menu_before, capabilities, ..Facts::default() };
     }
 
     /// Looks at the store. Whoever is asked to stop does not wait for one that is away.

@@ -410,7 +410,7 @@ mod tests {
     fn a_machine_is_asked_again_after_the_pause_that_it_asks_for() {
         let limits = Limits::default();
         let on = Action::Reset(ResetType::On);
-        let words = format!("503: busy{}", asked_pause_text(Duration::from_secs(120)));
+        let words = format!("503: busy{}", asked_pause_text(Duration::from_mins(2)));
         let next = |attempts: &[Attempt], now| pursue(on.clone(), attempts, limits.power_change, &limits, at(now));
         let once = [attempt(&on, 0, busy(&words))];
         assert!(matches!(next(&once, 119), Verdict::Wait { .. }), "longer than a busy machine is waited for otherwise");

@@ -64,6 +64,24 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_drive_and_a_target_that_the_bmc_does_not_list_are_refused_at_plan(host) {
+        let (fleet, workspace, images) = (Fleet::new(1).await, Workspace::new(host), Images::start());
+        let boot = format!(
+            "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+            images.url("rescue.iso")
+        );
+        fleet.configure(&workspace, &maintenance("node1", "m", &boot));
+        let inventory = std::fs::read_to_string(workspace.folder().join("servers.yaml")).unwrap();
+        for (setting, says) in [("media_slot: Nine", "no virtual drive Nine"), ("boot_target: Vcd", "cannot boot from Vcd")] {
+            let with = inventory.replacen("endpoint:", &format!("{setting}\n  endpoint:"), 1);
+            workspace.write("servers.yaml", &with);
+            workspace.try_plan().await.failed().says(says);
+        }
+        assert_eq!(fleet.changes("node1"), [""; 0]);
+    }
+}
+
+for_each_host! {
     async fn a_provider_that_cannot_work_says_so(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let body = maintenance("node1", "m", "");

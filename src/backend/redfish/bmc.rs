@@ -43,7 +43,7 @@ const READ_TRIES: usize = 3;
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// The longest time for which a BMC is left alone because it asks for that.
-const LONGEST_BUSY: Duration = Duration::from_secs(60);
+const LONGEST_BUSY: Duration = Duration::from_mins(1);
 
 /// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";

@@ -53,9 +53,9 @@ pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -
                 Value::Null | Value::String(_) => {
                     let text = value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
                     if name == "BootNext" {
-                        next.boot_next = text
+                        next.boot_next = text;
                     } else {
-                        next.uefi_target = text
+                        next.uefi_target = text;
                     }
                     Ok(())
                 }
