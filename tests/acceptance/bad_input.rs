@@ -4,6 +4,7 @@ use bmc_simulator::{Fault, FaultAction, FaultBody, JournalQuery, Personality, Re
 
 use crate::support::{
     host::Host,
+    images::Images,
     simulator::{Fleet, maintenance},
     workspace::Workspace,
 };
@@ -65,7 +66,7 @@ for_each_host! {
 
 for_each_host! {
     async fn a_drive_and_a_target_that_the_bmc_does_not_list_are_refused_at_plan(host) {
-        let (fleet, workspace, images) = (Fleet::new(1).await, Workspace::new(host), Images::start());
+        let (fleet, workspace, images) = (Fleet::new(1).await, Workspace::new(host), Images::start().await);
         let boot = format!(
             "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
             images.url("rescue.iso")
