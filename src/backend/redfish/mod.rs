@@ -5,6 +5,7 @@
 
 mod answer;
 mod bmc;
+mod boot;
 mod inspection;
 mod inventory;
 mod machine;
