@@ -41,9 +41,7 @@ pub(super) enum CommandError {
     Duration(String),
     #[error("{id} is being worked on by {by}; use release to take it away, with --generation {generation}")]
     Attended { id: MaintenanceId, by: String, generation: u64 },
-    #[error(
-        "{id} could not be given back: {cause}\nThe server stays held; run the command again when the cause is gone"
-    )]
+    #[error("releasing {id} failed: {cause}\nThe server stays held; run the command again when the cause is gone")]
     Stuck { id: MaintenanceId, cause: String },
     #[error("{id} is over, but {server} was not restored: {cause}. {observed} Power and boot were left as they are")]
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
@@ -364,8 +362,8 @@ fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> St
         None => {}
         Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
         Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
-            "What was asked of its own system is LEFT there: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-             terraform-provider-metal --metal-operator queue, once the cluster answers: it takes back what nobody drives\n"
+            "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
+             terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
         )),
     }
     text
@@ -417,7 +415,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
             record.id,
             record.phase.name()
         ))),
-        Finish::Lost => Err(CommandError::Other(format!("somebody else took over {} meanwhile", record.id))),
+        Finish::Lost => Err(CommandError::Other(format!("another process took over {} meanwhile", record.id))),
     }
 }
 

@@ -133,7 +133,7 @@ pub struct Parts {
 pub struct Nodes {
     /// The Lease of a server's Node, by the server's name.
     pub leases: BTreeMap<String, NodeLease>,
-    /// Whether a maintenance takes it, and does not only wait until nobody else has it.
+    /// Whether a maintenance takes it, and does not only wait until no other component holds it.
     pub take: bool,
 }
 

@@ -171,7 +171,7 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
                     ("url", optional(AttributeType::String, "What is asked with GET.")),
                     ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
                 ]),
-                "The word of an external preparer. The server is not switched on before this URL answers with this \
+                "Readiness check of the boot environment. The server is not switched on before this URL answers with this \
                  status.",
             ),
         ),
