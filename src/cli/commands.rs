@@ -246,7 +246,11 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let id = id.as_deref().map(parse).transpose()?;
             show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await
         }
-        Command::Drive { id, timeout } => drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await,
+        Command::Drive { id, timeout, image_addresses } => {
+            let told = image_addresses.as_deref().map(settings::image_addresses).transpose()?;
+            engine.remember_addresses(told.iter().flatten().map(String::as_str));
+            drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await
+        }
         Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {
             approvals::approve(engine, &parse(&id)?, not_before, expires, json).await

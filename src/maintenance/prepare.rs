@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    address,
     machine::{BootOverride, Capabilities, MachineView, MediaSlot},
     native::{self, Native, NativeView, Order},
     node::{self, NodeView},
@@ -184,7 +185,8 @@ fn configure_boot(
 pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
     same(&found.target, &wanted.target)
-        && same(&found.http_boot_uri, &wanted.http_boot_uri)
+        && (wanted.http_boot_uri.is_none()
+            || address::same_or_none(found.http_boot_uri.as_deref(), wanted.http_boot_uri.as_deref()))
         && (!wanted.is_operated() || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
 }
@@ -202,7 +204,7 @@ pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str) -> Option<&'a MediaS
         .filter(matching)
         // A drive that is free, or that already holds this image, before one whose content must go.
         .min_by_key(|slot| match slot.content() {
-            Some(found) if found == image => 0,
+            Some(found) if address::same(found, image) => 0,
             None => 1,
             Some(_) => 2,
         })
@@ -245,7 +247,7 @@ fn insert_medium(record: &Maintenance, progress: &Progress, facts: &Facts, limit
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
     match slot.content() {
         // Some machines list the image under a name of their own.
-        Some(found) if found == image || accepted => Verdict::Done,
+        Some(found) if address::same(found, image) || accepted => Verdict::Done,
         Some("") => Verdict::Fail(format!(
             "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
              back; eject it first",

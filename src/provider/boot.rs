@@ -117,7 +117,8 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
                 AttributeType::String,
                 "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
                  before the server is touched; the server's BMC or firmware must reach it too. For `boot_operator` the \
-                 image's name in its registry.",
+                 image's name in its registry. State and plan hold it as it is given; records, logs and messages hold it \
+                 without user, query and fragment. Mark a signed address as sensitive.",
             ),
         ),
         (

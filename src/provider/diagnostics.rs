@@ -53,6 +53,11 @@ pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
             format!("The coordination store {store} knows no maintenance of this name."),
             AttributePath::root(),
         ),
+        EngineError::AddressUnknown { .. } => diagnostic(
+            format!("The image address for {server} is not known"),
+            format!("{error}. {NOTHING_DONE}"),
+            AttributePath::root(),
+        ),
         EngineError::Over(record) => diagnostic(
             format!("{} is over", record.id),
             format!("It is {}.", record.phase.name()),

@@ -103,7 +103,7 @@ async fn a_process_that_dies_in_a_change_is_continued_undone_or_released() {
     for then in [Then::Continue, Then::GoBack, Then::Destroy] {
         for after in [false, true] {
             let mut call = 1;
-            while dies_at_update(call, after, then).await {
+            while Box::pin(dies_at_update(call, after, then)).await {
                 call += 1;
             }
             assert!(call > 3, "only {call} calls were walked");
