@@ -36,7 +36,7 @@ pub fn read(path: &str) -> Result<String, FileError> {
 }
 
 /// Refuses a file that other users may change: one that its group or everybody may write, one in a folder in which
-/// everybody may rename, and one that another user placed in a folder where everybody may place files.
+/// everybody may rename, and one that another user placed in a folder where every user may place files.
 ///
 /// What is not a file, such as a pipe of the shell, is not judged. On systems without such rights nothing is.
 #[cfg(unix)]
@@ -53,7 +53,7 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     // Many systems give each user a group of the same number, and let it write what the user makes.
     let private = found.uid() != 0 && found.gid() == found.uid();
     if found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !private) {
-        let who = if found.mode() & 0o002 != 0 { "everybody" } else { "its group" };
+        let who = if found.mode() & 0o002 != 0 { "every user" } else { "its group" };
         let why = format!("can be changed by {who} (mode {:04o})", found.mode() & 0o7777);
         return Err(refused(why, format!("Run: chmod go-w {shown}")));
     }
@@ -64,10 +64,10 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     let (own, owner) = (rustix::process::geteuid().as_raw(), found.uid());
     let advice = "Put it into a folder that only you may write.".to_owned();
     if open && !sticky {
-        return Err(refused(format!("is in {}, where everybody may replace it", folder.display()), advice));
+        return Err(refused(format!("is in {}, where every user may replace it", folder.display()), advice));
     }
     if open && owner != own && owner != 0 {
-        let why = format!("is in {}, where everybody may place files, and belongs to user {owner}", folder.display());
+        let why = format!("is in {}, where every user may place files, and belongs to user {owner}", folder.display());
         return Err(refused(why, advice));
     }
     Ok(())
@@ -116,9 +116,9 @@ mod tests {
             (0o644, 0o775, None),
             (0o644, 0o1777, None),
             (0o664, 0o700, Some("by its group (mode 0664)")),
-            (0o666, 0o700, Some("by everybody")),
-            (0o602, 0o700, Some("by everybody")),
-            (0o600, 0o777, Some("everybody may replace it")),
+            (0o666, 0o700, Some("by every user")),
+            (0o602, 0o700, Some("by every user")),
+            (0o600, 0o777, Some("every user may replace it")),
         ] {
             with_mode(&file, of_file);
             with_mode(folder.path(), of_folder);

@@ -24,6 +24,9 @@ fn main() -> ExitCode {
     // aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let debug = env::args().nth(1).is_some_and(|argument| argument == "--debug");
+    if !debug {
+        keep_memory();
+    }
     if debug || plugin::is_plugin_start() {
         plugin::install_logging(&["terraform_provider_metal"]);
         return report(serve(debug));
@@ -35,6 +38,14 @@ fn main() -> ExitCode {
         .with_max_level(tracing::Level::INFO)
         .init();
     report(by_hand())
+}
+
+/// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A debugger needs both.
+fn keep_memory() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        eprintln!("core dumps of this process cannot be switched off: {error}");
+    }
 }
 
 fn report(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {

@@ -214,7 +214,7 @@ pub(super) fn explained(error: EngineError, engine: &Engine) -> CommandError {
             claim.owner
         )),
         EngineError::Refused(Refusal::NotClaimed) => CommandError::Other(
-            "nobody has claimed the server, so that it needs no approval (unless the request says require_claim)"
+            "the server is unclaimed, so that it needs no approval (unless the maintenance says require_claim)"
                 .to_owned(),
         ),
         other => other.into(),

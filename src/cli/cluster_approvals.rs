@@ -117,12 +117,12 @@ pub(super) async fn approve(
     let (place, address) = (&seen.place, there.address());
     let what = match (seen.present, seen.ours) {
         (false, _) => {
-            let problem = format!("{place} was written, and somebody took it away at once ({address})");
+            let problem = format!("{place} was written, and another author removed it at once ({address})");
             return Err(CommandError::Other(problem));
         }
         (true, true) if written => format!("wrote the {place}"),
         (true, true) => format!("the {place} is there already, from an earlier approve"),
-        (true, false) => format!("the {place} is there already, from somebody else; nothing was written"),
+        (true, false) => format!("the {place} is there already, from another author; nothing was written"),
     };
     Ok(format!(
         "{id} is approved on {server}: {what}, in {address}\nIt counts for everything that is asked of {server} until the last \
@@ -168,7 +168,7 @@ pub(super) async fn withdraw(
         text.push_str(&format!("{id} has started and goes on\n"));
     }
     if still {
-        text.push_str("Somebody else has approved meanwhile; that is left as it is\n");
+        text.push_str("Another author has approved meanwhile; that is left as it is\n");
     } else if !asked.is_empty() {
         text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
     }

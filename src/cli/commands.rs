@@ -41,9 +41,7 @@ pub(super) enum CommandError {
     Duration(String),
     #[error("{id} is being worked on by {by}; use release to take it away, with --generation {generation}")]
     Attended { id: MaintenanceId, by: String, generation: u64 },
-    #[error(
-        "{id} could not be given back: {cause}\nThe server stays held; run the command again when the cause is gone"
-    )]
+    #[error("releasing {id} failed: {cause}\nThe server stays held; run the command again when the cause is gone")]
     Stuck { id: MaintenanceId, cause: String },
     #[error("{id} is over, but {server} was not restored: {cause}. {observed} Power and boot were left as they are")]
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
@@ -248,7 +246,11 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let id = id.as_deref().map(parse).transpose()?;
             show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await
         }
-        Command::Drive { id, timeout } => drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await,
+        Command::Drive { id, timeout, image_addresses } => {
+            let told = image_addresses.as_deref().map(settings::image_addresses).transpose()?;
+            engine.remember_addresses(told.iter().flatten().map(String::as_str));
+            drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await
+        }
         Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {
             approvals::approve(engine, &parse(&id)?, not_before, expires, json).await
@@ -364,8 +366,8 @@ fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> St
         None => {}
         Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
         Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
-            "What was asked of its own system is LEFT there: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-             terraform-provider-metal --metal-operator queue, once the cluster answers: it takes back what nobody drives\n"
+            "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
+             terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
         )),
     }
     text
@@ -417,7 +419,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
             record.id,
             record.phase.name()
         ))),
-        Finish::Lost => Err(CommandError::Other(format!("somebody else took over {} meanwhile", record.id))),
+        Finish::Lost => Err(CommandError::Other(format!("another process took over {} meanwhile", record.id))),
     }
 }
 

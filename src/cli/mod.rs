@@ -142,6 +142,9 @@ enum Command {
         /// How long it may take
         #[arg(long, default_value = "6h")]
         timeout: String,
+        /// A file with the whole addresses of signed images, one a line: the store keeps them without their signatures
+        #[arg(long, value_name = "FILE")]
+        image_addresses: Option<String>,
     },
     /// Print a completion script: source <(terraform-provider-metal completion bash)
     Completion {

@@ -167,7 +167,7 @@ fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
         return Ok(());
     }
     Err(CommandError::Other(format!(
-        "{address} is in use, and whoever uses it would go on there:\n  {}\nEnd them first (destroy, complete or release), then \
+        "{address} is in use, and these would go on there:\n  {}\nEnd them first (destroy, complete or release), then \
          export again",
         busy.join("\n  ")
     )))

@@ -8,7 +8,7 @@ use crate::shown;
 /// The queue, one line a maintenance; a server's name is not repeated.
 pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
     if lines.is_empty() {
-        return format!("Nobody holds a server or waits for one in {store}.\n");
+        return format!("No server is held or waited for in {store}.\n");
     }
     let head = ["SERVER", "STATE", "MAINTENANCE", "FOR", "WAITING FOR", "BY"].map(str::to_owned);
     let mut rows = vec![head];

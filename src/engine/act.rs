@@ -15,7 +15,13 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, drive::Drive, native::Asked, ours::Ours};
+use super::{
+    Control, EngineError,
+    addresses::{said, without_own},
+    drive::Drive,
+    native::Asked,
+    ours::Ours,
+};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -91,7 +97,7 @@ impl Drive<'_> {
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
-                    Some(image) => probe.check_image(&image, digest.as_deref()).await,
+                    Some(image) => probe.check_image(&self.engine.addresses.open(&image)?, digest.as_deref()).await,
                     None => Ok(()),
                 };
                 self.facts.image = Some(checked.map_err(|error| error.to_string()));
@@ -139,6 +145,7 @@ impl Drive<'_> {
         if self.waits() {
             return self.ask_native(action, deadline, control).await;
         }
+        let opened = self.engine.addresses.open_action(&action)?;
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
         // before the call.
         if let Err(error) = self.engine.lease.keep().await {
@@ -168,7 +175,7 @@ impl Drive<'_> {
         let call = never_beyond(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
-                _ => guarded(ours, perform(machine, native, action.clone())).await,
+                _ => guarded(ours, perform(machine, native, opened.clone())).await,
             }
         });
         tokio::pin!(call);
@@ -180,7 +187,9 @@ impl Drive<'_> {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
             Some(Err(error)) if error.outcome_unknown() => Reply::Unknown,
-            Some(Err(error)) => Reply::Refused { message: with_pause(&error), transient: error.is_transient() },
+            Some(Err(error)) => {
+                Reply::Refused { message: with_pause(&error, said(&error, &opened)), transient: error.is_transient() }
+            }
         };
         if let Reply::Refused { message, .. } = &reply {
             tracing::warn!("{action} on {}: {message}", self.server);
@@ -255,7 +264,14 @@ impl Drive<'_> {
             // The store's time is put in when it is recorded.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };
-        match self.apply(&Change::Prior(Box::new(prior))).await {
+        let prior = {
+            let view = self.engine.store().view(&self.key).await?;
+            match view.lock.get(&self.uid) {
+                Some(record) => Box::new(without_own(prior, record)),
+                None => Box::new(prior),
+            }
+        };
+        match self.apply(&Change::Prior(prior)).await {
             Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -290,10 +306,10 @@ impl From<EngineError> for LookError {
 }
 
 /// A refusal with the pause that the machine asks for, which the rules keep.
-fn with_pause(error: &BackendError) -> String {
+fn with_pause(error: &BackendError, said: String) -> String {
     match error.retry_after() {
-        Some(pause) => format!("{error}{}", asked_pause_text(pause)),
-        None => error.to_string(),
+        Some(pause) => format!("{said}{}", asked_pause_text(pause)),
+        None => said,
     }
 }
 

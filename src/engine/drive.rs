@@ -336,7 +336,7 @@ impl<'a> Drive<'a> {
         let clock = &self.engine.parts.clock;
         if clock.monotonic() < self.reclaim_after || control.stop.is_cancelled() || clock.monotonic() >= deadline {
             let pause = self.reclaim_after.saturating_sub(clock.monotonic());
-            self.say("waiting for an overdue hold that could not be given back; it is tried again");
+            self.say("waiting for an overdue maintenance whose release failed; it is tried again");
             self.wait(false, Some(pause), deadline, control).await;
             return Ok(());
         }
@@ -346,7 +346,7 @@ impl<'a> Drive<'a> {
             self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
             return Ok(());
         }
-        self.say(&format!("{} is overdue and nobody drives it: giving the server back for it", overdue.id));
+        self.say(&format!("{} is overdue and no process drives it: giving the server back for it", overdue.id));
         let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
             Ok(attached) => attached,
             // Somebody else was quicker.
@@ -359,7 +359,7 @@ impl<'a> Drive<'a> {
             Ok(driven) if driven.finish == Finish::Over => return Ok(()),
             Ok(_) => {}
             // It is the overdue hold that cannot go on, not this one.
-            Err(error) => tracing::warn!(%error, "{} could not be given back", overdue.id),
+            Err(error) => tracing::warn!(%error, "releasing {} failed", overdue.id),
         }
         self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
         Ok(())

@@ -73,7 +73,7 @@ impl Engine {
         let view = self.store().view(&record.lock_key).await?;
         let turn = queue::turn_in(&view.queue, &view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
         let (waiting_for, ahead) = match turn {
-            Turn::Yours => (Some("a process that drives it: apply again".to_owned()), Some(0)),
+            Turn::Yours => (Some("an attached process: apply again".to_owned()), Some(0)),
             Turn::ReclaimOverdue(_) => (Some("an overdue hold that the next process gives back".to_owned()), Some(1)),
             Turn::Wait { reason, .. } => {
                 let ahead = match &reason {

@@ -1,6 +1,7 @@
 //! Drives one record: load → decide → act → record. Knows stores, machines and probes by their traits only.
 
 mod act;
+mod addresses;
 mod check;
 mod consent;
 mod drive;
@@ -62,6 +63,7 @@ pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
 pub use versions::Migrated;
 
+use addresses::Addresses;
 use lease::LeaseKeeper;
 use snapshot::Snapshot;
 
@@ -133,7 +135,7 @@ pub struct Parts {
 pub struct Nodes {
     /// The Lease of a server's Node, by the server's name.
     pub leases: BTreeMap<String, NodeLease>,
-    /// Whether a maintenance takes it, and does not only wait until nobody else has it.
+    /// Whether a maintenance takes it, and does not only wait until no other component holds it.
     pub take: bool,
 }
 
@@ -147,6 +149,8 @@ pub struct Engine {
     managed: Mutex<HashSet<Uid>>,
     /// Those of them for which an earlier plan announced a successor.
     announced: Mutex<HashSet<Uid>>,
+    /// The whole addresses of images.
+    addresses: Addresses,
 }
 
 impl Engine {
@@ -156,7 +160,14 @@ impl Engine {
         parts.tuning.limits.call = parts.tuning.lease;
         let lease =
             LeaseKeeper::new(Arc::clone(&parts.store), Arc::clone(&parts.clock), parts.runner.clone(), parts.tuning);
-        Self { parts, lease, snapshot: Snapshot::default(), managed: Mutex::default(), announced: Mutex::default() }
+        Self {
+            parts,
+            lease,
+            snapshot: Snapshot::default(),
+            managed: Mutex::default(),
+            announced: Mutex::default(),
+            addresses: Addresses::default(),
+        }
     }
 
     /// Where records live.
@@ -195,16 +206,23 @@ impl Engine {
         self.parts.always_perform
     }
 
-    /// A wish with what the provider's configuration adds to it.
+    /// A wish with what the provider's configuration adds to it, as a record keeps it: without the signature of an image's
+    /// address, which this process remembers.
     #[must_use]
     pub fn as_asked_here(&self, spec: &Spec) -> Spec {
         let lease = self.parts.nodes.leases.get(&spec.server);
         let take = self.parts.nodes.take && spec.kind == Kind::Maintenance;
+        self.addresses.keep(spec);
         Spec {
             always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
             node: lease.map(|lease| NodeWish { lease: lease.clone(), take }),
-            ..spec.clone()
+            ..spec.sealed()
         }
+    }
+
+    /// Remembers the whole addresses of images that a record may name without their signatures.
+    pub fn remember_addresses<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) {
+        addresses.into_iter().for_each(|address| self.addresses.keep_plain(address));
     }
 
     /// The wall clock of this machine, for people.

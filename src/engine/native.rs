@@ -243,7 +243,7 @@ impl Drive<'_> {
             tracing::debug!(%error, "absent waiters could not be dropped");
         }
         if let Err(error) = self.discard_orphans().await {
-            tracing::warn!(%error, "requests that nobody drives could not be looked for");
+            tracing::warn!(%error, "orphaned external requests could not be listed");
         }
     }
 

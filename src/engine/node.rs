@@ -22,8 +22,8 @@ impl Engine {
         let taken = if wish.take { "; its Lease is taken meanwhile" } else { "" };
         Some(match self.store().node(&wish.lease, NodeVerb::Look, "").await {
             Ok(NodeView::Held(by)) => format!("Node: {node}, held by {by}; that is waited for{taken}."),
-            Ok(NodeView::Free | NodeView::Ours) => format!("Node: {node}, held by nobody{taken}."),
-            Err(error) => format!("Node: {node}; whether somebody holds it was not checked: {error}."),
+            Ok(NodeView::Free | NodeView::Ours) => format!("Node: {node}, not held{taken}."),
+            Err(error) => format!("Node: {node}; whether it is held was not checked: {error}."),
         })
     }
 
@@ -44,7 +44,7 @@ impl Engine {
         let lease = record.node.taken.as_ref()?;
         let node = &lease.node;
         match self.store().node(lease, NodeVerb::Look, &node::identity(record)).await {
-            Ok(NodeView::Free) => Some(format!("nobody holds the Lease of Node {node}: it was deleted")),
+            Ok(NodeView::Free) => Some(format!("the Lease of Node {node} is not held: it was deleted")),
             Ok(NodeView::Held(by)) => Some(format!("the Lease of Node {node} is held by {by}")),
             Ok(NodeView::Ours) | Err(_) => None,
         }

@@ -175,7 +175,7 @@ impl Engine {
         let machine = self.machine(&request.server)?;
         let Some(native) = machine.native() else { return Ok(false) };
         tracing::info!(
-            "{}: taking back {}, whose maintenance is over and which nobody drives any more",
+            "{}: taking back {}, whose maintenance is over and which no process drives any more",
             request.server,
             request.name
         );
@@ -202,12 +202,12 @@ impl Engine {
         let requests = match within(LOOK, there.requests()).await {
             Some(Ok(requests)) => requests,
             Some(Err(error)) => {
-                tracing::warn!("requests that nobody drives any more could not be looked for: {error}");
+                tracing::warn!("orphaned external requests could not be listed: {error}");
                 return None;
             }
             None => {
                 let address = there.address();
-                tracing::warn!("{address} did not tell in time whether there are requests that nobody drives any more");
+                tracing::warn!("{address} did not tell in time whether there are orphaned external requests");
                 return None;
             }
         };
@@ -273,7 +273,7 @@ impl Engine {
                 Ok(applied) => {
                     let Applied::Dropped(lost) = applied else { continue };
                     for id in &lost {
-                        tracing::info!("{id} lost its place: nobody came back in time");
+                        tracing::info!("{id} lost its position: it was not resumed in time");
                     }
                 }
                 Err(error) => tracing::debug!(%error, "absent waiters could not be dropped"),

@@ -9,7 +9,7 @@ use kube::{
 use tokio::sync::OnceCell;
 
 use super::{ClusterError, error::chain as words};
-use crate::clock::{Clock, within};
+use crate::clock::{Clock, no_answer_within, within};
 
 /// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`, `~/.kube/config`, or, inside a
 /// pod, from its service account.
@@ -133,8 +133,18 @@ impl Cluster {
             let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
             let plugin = plugin.map(|plugin| format!(" (exec plugin {plugin})")).unwrap_or_default();
-            let client =
-                Client::try_from(config).map_err(|error| self.misconfigured(format!("{}{plugin}", words(&error))))?;
+            let made = if plugin.is_empty() {
+                Client::try_from(config)
+            } else {
+                // It runs the plugin, and waits for it.
+                let made = tokio::task::spawn_blocking(|| Client::try_from(config));
+                let Some(made) = within(self.patience(), made).await else {
+                    let limit = no_answer_within(self.patience());
+                    return Err(self.misconfigured(format!("the credentials were not there in time: {limit}{plugin}")));
+                };
+                made.map_err(|error| self.misconfigured(format!("no client: {error}")))?
+            };
+            let client = made.map_err(|error| self.misconfigured(format!("{}{plugin}", words(&error))))?;
             Ok((client, address))
         };
         self.0.client.get_or_try_init(|| connect).await
@@ -214,6 +224,65 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
+
+    /// A cluster whose user is this shell script as an exec plugin.
+    fn with_plugin(folder: &tempfile::TempDir, script: &str) -> Cluster {
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:1" } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": { "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script, "sentinel-arg"],
+                "env": [{ "name": "SECRET", "value": "sentinel-env" }], "interactiveMode": "Never",
+            } } }],
+        });
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let request_timeout = Some(Duration::from_secs(2));
+        let settings = ClusterSettings { kubeconfig: Some(path), request_timeout, ..ClusterSettings::default() };
+        Cluster::new(settings, Arc::new(SystemClock::default()))
+    }
+
+    #[tokio::test]
+    async fn an_exec_plugin_that_hangs_is_given_up_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        // A pipe that is never opened for writing.
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let script = format!("echo sentinel-out; exec cat {}", pipe.display());
+        let asked = within(Duration::from_secs(10), with_plugin(&folder, &script).client()).await;
+        let problem = asked.expect("it ended in time").map(|_| ()).unwrap_err().to_string();
+        assert!(problem.contains("no answer within 2s") && problem.contains("exec plugin sh"), "{problem}");
+        assert!(!problem.contains("sentinel"), "{problem}");
+        // Lets the plugin end.
+        drop(std::fs::OpenOptions::new().write(true).open(pipe).unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_an_exec_plugin_prints_is_in_no_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let credential = |status: &str| {
+            format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}"#)
+        };
+        for (script, said) in [
+            ("echo sentinel-out; echo sentinel-err >&2; exit 3".to_owned(), "exit status: 3"),
+            ("echo '{\"sentinel-out\": [sentinel'".to_owned(), "no valid ExecCredential"),
+            ("echo sentinel-out".to_owned(), "no valid ExecCredential"),
+            (format!("echo '{}'", credential("null")), "no valid ExecCredential"),
+            (format!("echo '{}'", credential(r#"{"token":"sentinel\ntoken"}"#)), ""),
+            (
+                format!("echo '{}'", credential(r#"{"token":"t","expirationTimestamp":"sentinel"}"#)),
+                "no valid ExecCredential",
+            ),
+        ] {
+            let cluster = with_plugin(&folder, &script);
+            let request = Request { verb: "get", resource: "pods", namespace: None, name: None };
+            let asked = cluster.call(request, |client| async move { client.apiserver_version().await }).await;
+            let problem = asked.map(|_| ()).unwrap_err();
+            let all = format!("{problem} {problem:?}");
+            assert!(all.contains(said) && !all.contains("sentinel"), "{script}: {all}");
+        }
+    }
 
     /// Whether the connection or the request runs out of time first is chance: both are told alike.
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! What an API server said, in our words.
 
+use kube::client::AuthError;
 use std::{fmt, io, time::Duration};
 
 use kube::core::Status;
@@ -271,8 +272,35 @@ fn any<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)
     false
 }
 
+/// What may be told of an exec plugin that gave no credentials: never its output, arguments or variables.
+fn plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let told = match error.downcast_ref::<AuthError>() {
+            Some(AuthError::AuthExecRun { out, .. }) => format!("the exec plugin ended with {}", out.status),
+            Some(AuthError::AuthExecStart(error)) => format!("the exec plugin cannot be started: {}", error.kind()),
+            Some(
+                AuthError::AuthExecParse(_)
+                | AuthError::AuthExec(_)
+                | AuthError::ExecPluginFailed
+                | AuthError::MalformedTokenExpirationDate(_)
+                | AuthError::InvalidBearerToken(_),
+            ) => "the exec plugin printed no valid ExecCredential".to_owned(),
+            _ => {
+                next = error.source();
+                continue;
+            }
+        };
+        return Some(told);
+    }
+    None
+}
+
 /// An error with what is behind it.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(told) = plugin(error) {
+        return told;
+    }
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -191,7 +191,7 @@ impl Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.claim {
-            None => write!(f, "waiting until somebody claims the server and approves {} (require_claim)", self.id)?,
+            None => write!(f, "waiting for a claim and an approval of {} (require_claim)", self.id)?,
             Some(claim) => match self.answer {
                 Some(Standing::NotBefore(from)) => {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
@@ -208,7 +208,7 @@ impl fmt::Display for Missing {
             },
         }
         match self.escalates_at {
-            Some(at) => write!(f, "; taken without an answer from {} on", shown_time(at)),
+            Some(at) => write!(f, "; starts without approval at {}", shown_time(at)),
             None => Ok(()),
         }
     }

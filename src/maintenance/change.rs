@@ -262,12 +262,12 @@ impl Change {
     #[must_use]
     pub fn told(&self) -> Option<String> {
         Some(match self {
-            Self::Admit(_) => "its turn: the server is taken".to_owned(),
+            Self::Admit(_) => "lock acquired".to_owned(),
             Self::Withdraw => "left the queue".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),
-            Self::Stuck(cause) => format!("could not be given back: {cause}"),
+            Self::Stuck(cause) => format!("releasing failed: {cause}"),
             Self::Finish(over) => format!("over ({})", over.name()),
             Self::BeginUpdate => "checked; the server is brought to the changed configuration".to_owned(),
             Self::RefuseUpdate(cause) => format!("the change is refused: {cause}"),

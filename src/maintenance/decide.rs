@@ -177,7 +177,7 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
 /// What a waiter waited for whose predecessor is overdue and could not be given back.
 fn not_reclaimed(at: &Situation<'_>, uid: &Uid) -> String {
     let id = at.lock.get(uid).map_or_else(|| uid.to_string(), |overdue| overdue.id.to_string());
-    format!("waiting until the server is given back for {id}, which is overdue and could not be given back: show {id}")
+    format!("waiting for the release of {id}, which is overdue and whose release failed: show {id}")
 }
 
 fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision {
@@ -257,7 +257,7 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     match verdict {
         Verdict::Fail(cause) => fails(record, format!("{step}: {cause}")),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
-            fails(record, format!("{step}: somebody else keeps switching the machine on while it is prepared"))
+            fails(record, format!("{step}: another tool keeps switching the machine on while it is prepared"))
         }
         verdict => perform(at, "preparing", progress, step, verdict),
     }
@@ -303,7 +303,7 @@ fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: 
     match verdict {
         Verdict::Fail(why) => stops(format!("{step}: {why}")),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
-            stops(format!("{step}: somebody else keeps switching the machine on"))
+            stops(format!("{step}: another tool keeps switching the machine on"))
         }
         verdict => perform(at, "undoing a change", progress, step, verdict),
     }
@@ -366,7 +366,7 @@ fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, ver
             }))
         }
         Verdict::Again => Decision::Change(Change::BeginRelease(Ending::Failed(format!(
-            "{step}: somebody else keeps switching the machine on while it is prepared"
+            "{step}: another tool keeps switching the machine on while it is prepared"
         )))),
         Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(cause))),
     }

@@ -107,7 +107,8 @@ impl Spec {
             window: window.as_ref(),
             server_power: *server_power,
             operation: operation.as_ref(),
-            boot: boot.as_ref(),
+            // Without the signature of an image's address: each run may sign it again.
+            boot: boot.as_ref().map(BootSpec::sealed).as_ref(),
             complete_when: complete_when.as_ref(),
             expires_after: *expires_after,
             hold_place_for: Duration::ZERO,

@@ -35,7 +35,7 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
             wrong.push(format!("{} ({}) is history, but {}", record.id, record.uid, record.phase.name()));
         }
         if record.attachment.is_some() {
-            wrong.push(format!("{} ({}) is history, but somebody is attached", record.id, record.uid));
+            wrong.push(format!("{} ({}) is history, but a process is attached", record.id, record.uid));
         }
     }
     wrong
@@ -133,7 +133,7 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
         && attachment.generation != record.generation
     {
         let (theirs, current) = (attachment.generation, record.generation);
-        wrong.push(format!("somebody works on {} with generation {theirs}, but {current} is in force", record.id));
+        wrong.push(format!("a process works on {} with generation {theirs}, but {current} is in force", record.id));
     }
     let acts = matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. })
         || (record.keeps_server() && matches!(record.phase, Phase::InMaintenance { .. }));

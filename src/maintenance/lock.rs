@@ -168,7 +168,7 @@ pub enum Refusal {
         claim: Box<Claim>,
     },
     /// There is no owner who could approve.
-    #[error("nobody has claimed the server")]
+    #[error("the server is not claimed")]
     NotClaimed,
     /// Only the owner's word counts.
     #[error("the server is claimed by {:?}, not by {asked:?}", claim.owner)]

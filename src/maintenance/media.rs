@@ -6,6 +6,7 @@
 //! it is told as proven or as not proven, never taken for granted.
 
 use super::{
+    address,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, PowerState},
     operate::Outcome,
     power::{Limits, Need, Verdict, after, pursue},
@@ -51,7 +52,7 @@ pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&
     };
     // A drive that is free, or that already holds this image, before one whose content must go.
     let rank = |slot: &&MediaSlot| match slot.content() {
-        Some(found) if found == image => 0,
+        Some(found) if address::same(found, image) => 0,
         None => 1,
         Some(_) => 2,
     };
@@ -245,7 +246,7 @@ pub(super) fn insert(
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
     match slot.content() {
         // Some machines list the image under a name of their own.
-        Some(found) if found == image || accepted => Verdict::Done,
+        Some(found) if address::same(found, image) || accepted => Verdict::Done,
         Some("") => Verdict::Fail(format!(
             "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
              back; eject it first",

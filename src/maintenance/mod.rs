@@ -5,6 +5,7 @@
 
 pub mod ability;
 pub mod access;
+pub mod address;
 pub mod aliases;
 mod apply;
 pub mod approval;

@@ -4,7 +4,7 @@
 //! taken only when it has granted our request, and until then our place blocks nobody. Others only know in and out
 //! (metal-operator's parking); they are entered and left under our slot.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,19 @@ pub enum Standing {
     Returning(String),
     /// Ours is gone, and left something behind that the next [`Action::LeaveNative`] removes.
     Leftovers(String),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("the external request is not there"),
+            Self::Waiting(why) => write!(f, "waiting for {why}"),
+            Self::Granted => f.write_str("granted"),
+            Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {
+                f.write_str(why)
+            }
+        }
+    }
 }
 
 /// Whether what shall be booted is ready, as the system says.

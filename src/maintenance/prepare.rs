@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    address,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
     media,
     native::{self, Native, NativeView, Order},
@@ -225,7 +226,8 @@ fn configure_boot(
 pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
     same(&found.target, &wanted.target)
-        && same(&found.http_boot_uri, &wanted.http_boot_uri)
+        && (wanted.http_boot_uri.is_none()
+            || address::same_or_none(found.http_boot_uri.as_deref(), wanted.http_boot_uri.as_deref()))
         && (accepted || (same(&found.uefi_target, &wanted.uefi_target) && same(&found.boot_next, &wanted.boot_next)))
         && (!wanted.is_operated() || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))

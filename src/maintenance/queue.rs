@@ -51,12 +51,12 @@ impl fmt::Display for Ahead {
                 None => write!(f, ", never expires")?,
             }
         } else if let Some(until) = self.place_kept_until {
-            write!(f, "{} is away, place kept until {}", self.by, shown_time(until))?;
+            write!(f, "{} disconnected, position reserved until {}", self.by, shown_time(until))?;
         } else {
             write!(f, "waiting since {}, {}", shown_time(self.since), self.by)?;
         }
         if let Some(hindrance) = &self.hindrance {
-            write!(f, ", does not block: waits for {hindrance}")?;
+            write!(f, ", not blocking, gated by {hindrance}")?;
         }
         write!(f, ")")
     }
@@ -111,7 +111,7 @@ impl fmt::Display for WaitReason {
                 write!(f, "; {} ahead: {ahead}", ahead.len())
             }
             Self::Turn { ahead } => {
-                write!(f, "waiting for turn, {} ahead: {ahead}", ahead.len())
+                write!(f, "queued, {} ahead: {ahead}", ahead.len())
             }
             Self::SameHold { actor } => write!(f, "waiting until {actor} is done with this server"),
             Self::HoldNotReady { hold, state } => {
@@ -165,7 +165,7 @@ const SHOWN: usize = 4;
 pub enum Turn {
     /// Now.
     Yours,
-    /// The holder is overdue and nobody drives it: whoever is next gives the server back for it.
+    /// The holder is overdue and no process drives it: whoever is next gives the server back for it.
     ReclaimOverdue(Uid),
     /// Not yet.
     Wait {

@@ -237,7 +237,7 @@ fn waiting_for(
     }
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
-            Turn::Yours => ("a process that drives it: apply again".to_owned(), None),
+            Turn::Yours => ("an attached process: apply again".to_owned(), None),
             Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
             Turn::Wait { reason, .. } => {
                 let brief = match &reason {

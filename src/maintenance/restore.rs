@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 
 use super::{
+    address,
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
     native, node,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
@@ -228,7 +229,7 @@ fn restore_media(
         let Some(found) = listed(before, media).map(MediaSlot::content) else {
             continue;
         };
-        if found == before.content() {
+        if address::same_or_none(found, before.content()) {
             continue;
         }
         let slot = before.slot.clone();
@@ -268,7 +269,10 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
         enabled: changed(&before.enabled, &found.enabled),
         target: changed(&before.target, &found.target),
         mode: changed(&before.mode, &found.mode),
-        http_boot_uri: changed(&before.http_boot_uri, &found.http_boot_uri),
+        http_boot_uri: before
+            .http_boot_uri
+            .clone()
+            .filter(|before| !found.http_boot_uri.as_deref().is_some_and(|found| address::same(found, before))),
         uefi_target: changed(&before.uefi_target, &found.uefi_target),
         boot_next: changed(&before.boot_next, &found.boot_next),
         ignition: None,

@@ -79,7 +79,7 @@ pub enum Undone {
 /// Whether a change of the specification must be brought to a server that is held already.
 #[must_use]
 pub fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
-    before.server_power != wanted.server_power || before.boot != wanted.boot
+    before.server_power != wanted.server_power || before.sealed().boot != wanted.sealed().boot
 }
 
 impl Maintenance {
@@ -329,7 +329,7 @@ fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
         };
         return prepare::steps(previous, record.native.as_ref()).into_iter().filter(again).collect();
     }
-    if update.wanted.boot == previous.boot {
+    if update.wanted.sealed().boot == previous.sealed().boot {
         return vec![Step::RestorePower, Step::Verify];
     }
     restore::steps_to(before)

@@ -117,7 +117,8 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
                 AttributeType::String,
                 "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
                  before the server is touched; the server's BMC or firmware must reach it too. For `boot_operator` the \
-                 image's name in its registry.",
+                 image's name in its registry. State and plan hold it as it is given; records, logs and messages hold it \
+                 without user, query and fragment. Mark a signed address as sensitive.",
             ),
         ),
         (
@@ -171,7 +172,7 @@ pub(super) fn attributes() -> [(&'static str, Attribute); 6] {
                     ("url", optional(AttributeType::String, "What is asked with GET.")),
                     ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
                 ]),
-                "The word of an external preparer. The server is not switched on before this URL answers with this \
+                "Readiness check of the boot environment. The server is not switched on before this URL answers with this \
                  status.",
             ),
         ),

@@ -70,7 +70,7 @@ pub(super) fn refused(server: &str, error: &EngineError) -> Diagnostic {
 /// The external system does not keep the server for a boot configuration any more.
 pub(super) fn taken_away(server: &str, why: &str) -> Diagnostic {
     diagnostic(
-        "A server was taken away by its own maintenance system",
+        "External maintenance system revoked the server",
         format!(
             "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; destroy \
              removes what is left of the request and does not change the server."
@@ -112,7 +112,7 @@ pub(super) fn conclude(
         Finish::Withdrawn => {
             error(
                 format!("Waiting for {server} was interrupted"),
-                "The boot configuration left the queue; nothing was done to the server.".to_owned(),
+                "The boot configuration left the queue; server and state are unchanged.".to_owned(),
             );
             None
         }
@@ -156,7 +156,7 @@ pub(super) fn conclude(
             error(
                 format!("{server} could not be put back"),
                 format!(
-                    "{cause}\nThe server stays locked, because it is not as it was. Destroy again when the cause is gone."
+                    "{cause}\nThe server stays locked, because its prior state is not restored. Fix the cause and destroy again to resume."
                 ),
             );
             state

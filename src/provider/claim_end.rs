@@ -24,7 +24,7 @@ impl Claims<'_> {
             Ok((state, asked)) => {
                 lines.push("metal-operator shuts the server down, whatever runs on it.".to_owned());
                 lines.push(if state.retained {
-                    "Its reclaimPolicy is Retain: it stays Released and in nobody's hands until somebody looks after it."
+                    "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it."
                         .to_owned()
                 } else {
                     NEXT.to_owned()
@@ -52,11 +52,7 @@ impl Claims<'_> {
                 lines.push(format!("How it stands now could not be looked at: {why}"));
             }
         }
-        diags.add_warning(diagnostic(
-            "A server will be switched off and given back",
-            lines.join(" "),
-            AttributePath::root(),
-        ));
+        diags.add_warning(diagnostic("Server will be powered off and unbound", lines.join(" "), AttributePath::root()));
     }
 }
 

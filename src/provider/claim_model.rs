@@ -167,7 +167,7 @@ pub(super) fn claim_schema() -> Schema {
             ("lock_key", computed(String, "The server's hardware identity, with which the claim is kept.")),
             (
                 "maintenance_needed",
-                computed(Bool, "Whether somebody asks for the server. A refresh that finds so also warns."),
+                computed(Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns."),
             ),
             ("pending", computed(AttributeList(asked), "What is asked and has not started, the oldest first.")),
         ]),
@@ -279,7 +279,7 @@ pub(super) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], comma
     }
     let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, command))).collect();
     diags.add_warning(diagnostic(
-        "Maintenance is asked for on servers that you own",
+        "Maintenance pending on claimed servers",
         format!("{server}:\n{}", lines.join("\n")),
         AttributePath::root(),
     ));
@@ -312,7 +312,7 @@ fn line(asked: &Asked, command: &str) -> String {
         }
     }
     if let Some(at) = asked.escalates_at {
-        text.push_str(&format!(" Without an answer it is taken from {} on.", shown_time(at)));
+        text.push_str(&format!(" Starts without approval at {}.", shown_time(at)));
     }
     text
 }

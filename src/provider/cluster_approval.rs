@@ -53,7 +53,7 @@ pub(super) async fn review(
         // The claim may be made by this very apply.
         Err(EngineError::Refused(Refusal::NotClaimed)) => {
             diags.add_warning(diagnostic(
-                "An approval for a server that nobody has claimed yet",
+                "An approval for an unclaimed server",
                 format!("{server} has to be bound to a ServerClaim before this can be applied."),
                 AttributePath::new("server"),
             ));
@@ -73,7 +73,7 @@ pub(super) async fn review(
         }
     };
     if let Some(problem) = not_asked(wish, &asked, server) {
-        bad(diags, AttributePath::new("maintenance"), "There is no such request", problem);
+        bad(diags, AttributePath::new("maintenance"), "Maintenance is not pending", problem);
         return;
     }
     let names: Vec<String> = asked.iter().map(shown).collect();
@@ -138,7 +138,7 @@ pub(super) async fn create(
     let (key, word, seen) = match given_now.await {
         Ok(Ok(given)) => given,
         Ok(Err(problem)) => {
-            bad(diags, AttributePath::new("maintenance"), "There is no such request", problem);
+            bad(diags, AttributePath::new("maintenance"), "Maintenance is not pending", problem);
             return None;
         }
         Err(error) => {
@@ -149,7 +149,7 @@ pub(super) async fn create(
     if seen.present && !seen.ours {
         diags.add_warning(diagnostic(
             "An approval was there already",
-            format!("{server}: somebody else approved ({}). It stays when this resource is destroyed.", seen.place),
+            format!("{server}: another author approved ({}). It stays when this resource is destroyed.", seen.place),
             AttributePath::root(),
         ));
     }

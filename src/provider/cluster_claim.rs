@@ -123,7 +123,7 @@ impl Claims<'_> {
         };
         let warning = match found.await {
             Ok((Some(claim), _)) if claim.owner.as_deref() != Some(self.engine.owner()) => {
-                let whose = claim.owner.map_or_else(|| "somebody else".to_owned(), |owner| format!("{owner:?}"));
+                let whose = claim.owner.map_or_else(|| "another owner".to_owned(), |owner| format!("{owner:?}"));
                 let detail = format!(
                     "ServerClaim {id} is there and belongs to {whose}. Choose another name; import it to manage it; or read \
                      it with the data source metal_server_claim."

@@ -90,7 +90,7 @@ pub(super) fn provider_schema() -> Schema {
                 "history_days",
                 optional(
                     Number,
-                    "For how many days the store keeps maintenances that are over and its audit; older ones are forgotten by the way. `0`: forever. Default: `365`.",
+                    "For how many days the store keeps maintenances that are over and its audit; older entries are pruned in the background. `0`: forever. Default: `365`.",
                 ),
             ),
             (

@@ -192,7 +192,13 @@ impl DataSource for MaintenancePreview {
             ("by", computed(String, "Who.")),
             ("reason", computed(String, "Why.")),
             ("expires_at", computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.")),
-            ("waits_for", computed(String, "What keeps it from starting, so that it blocks nobody; null: nothing.")),
+            (
+                "waits_for",
+                computed(
+                    String,
+                    "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",
+                ),
+            ),
         ]);
         let one = attributes([
             ("server", computed(String, "The server's name.")),
@@ -202,7 +208,7 @@ impl DataSource for MaintenancePreview {
                 "ahead",
                 computed(AttributeList(ahead), "Who is before it: the holder first, then waiters in their order."),
             ),
-            ("owner", computed(String, "Who claimed it; null: nobody.")),
+            ("owner", computed(String, "The owner that claimed it; null: unclaimed.")),
             ("contact", computed(String, "Where the owner is reached.")),
             ("approval_missing", computed(Bool, "Whether it would wait for an approval.")),
             (
@@ -218,7 +224,7 @@ impl DataSource for MaintenancePreview {
                 "earliest_start",
                 computed(
                     String,
-                    "The earliest start (RFC 3339, UTC); null when it depends on somebody's word or on a hold without an end.",
+                    "The earliest start (RFC 3339, UTC); null when it depends on an approval or on a maintenance without an end.",
                 ),
             ),
             (

@@ -153,7 +153,7 @@ impl DataSource for Server {
                             ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
                             ("generation", computed(Number, "Its fencing number.")),
                         ]),
-                        "Who holds it; null when nobody does.",
+                        "The maintenance that holds it; null when the server is free.",
                     ),
                 ),
                 (

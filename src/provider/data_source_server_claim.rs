@@ -59,10 +59,7 @@ impl DataSource for ServerClaim {
             attributes([
                 ("id", required(String, "`namespace/name` of the claim.")),
                 ("server", computed(String, "The server that it names; null while it names none.")),
-                (
-                    "owner",
-                    computed(String, "The `owner` that made it; null for a ServerClaim that somebody else made."),
-                ),
+                ("owner", computed(String, "The `owner` that made it; null for a ServerClaim of another author.")),
                 ("contact", computed(String, "Where the owner is reached.")),
                 ("claimed_at", computed(String, "Since when (RFC 3339, UTC).")),
                 ("phase", computed(String, "With `metal_operator`: `Bound` or `Unbound`; else null.")),
@@ -72,7 +69,7 @@ impl DataSource for ServerClaim {
                     "ignition_secret",
                     computed(String, "With `metal_operator`: the Secret with the ignition file; else null."),
                 ),
-                ("maintenance_needed", computed(Bool, "Whether somebody asks for the server.")),
+                ("maintenance_needed", computed(Bool, "Whether maintenance of the server is pending.")),
                 (
                     "approved",
                     computed(Bool, "Whether everything that is asked now may start as far as the owner is concerned."),

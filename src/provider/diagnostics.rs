@@ -53,6 +53,11 @@ pub(super) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
             format!("The coordination store {store} knows no maintenance of this name."),
             AttributePath::root(),
         ),
+        EngineError::AddressUnknown { .. } => diagnostic(
+            format!("The image address for {server} is not known"),
+            format!("{error}. {NOTHING_DONE}"),
+            AttributePath::root(),
+        ),
         EngineError::Over(record) => diagnostic(
             format!("{} is over", record.id),
             format!("It is {}.", record.phase.name()),
@@ -172,7 +177,7 @@ pub(super) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
             (format!("What is asked of {server} was refused"), "", path)
         }
         BackendError::Protocol { .. } => (
-            format!("The BMC of {server} answered something else than Redfish"),
+            format!("The BMC of {server} did not return a Redfish response"),
             "Check that the endpoint is the BMC's own address.",
             AttributePath::root(),
         ),
@@ -306,7 +311,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("server"),
         ),
         Refusal::NotClaimed => (
-            format!("Nobody has claimed {server}"),
+            format!("{server} is not claimed"),
             format!(
                 "An approval is the word of the one who claimed the server (metal_server_claim). {NOTHING_DONE} A server \
                  that nobody claimed is taken without approval."
@@ -328,7 +333,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("server"),
         ),
         Refusal::Gone | Refusal::Fenced { .. } | Refusal::OtherGeneration { .. } | Refusal::WrongPhase(_) => (
-            format!("The hold on {server} is no longer ours"),
+            format!("Lost the lock on {server}"),
             format!("{refusal}. Nothing more was done to the server."),
             AttributePath::root(),
         ),
@@ -381,7 +386,7 @@ pub(super) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
         phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
     };
     diagnostic(
-        format!("The hold on {server} is no longer ours"),
+        format!("Lost the lock on {server}"),
         format!("{how}. Nothing more was done to the server. The resource is dropped from the state."),
         AttributePath::root(),
     )

@@ -38,7 +38,7 @@ pub(super) fn read(
 ) -> Option<(Window, Timestamp)> {
     let argument = AttributePath::function_argument;
     let Ok(at) = moment.parse::<Timestamp>() else {
-        let detail = format!("{moment:?} is no moment. Write it in RFC 3339, or give plantimestamp().");
+        let detail = format!("{moment:?} is not a valid RFC 3339 timestamp. Write it as one, or pass plantimestamp().");
         bad(diags, argument(3), "Not a moment", detail);
         return None;
     };

@@ -46,7 +46,7 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
             if let Some(why) = record.native.as_ref().and_then(|native| native.lost.as_ref()) {
                 let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
-                    "A server was taken away by its own maintenance system",
+                    "External maintenance system revoked the server",
                     format!(
                         "{server}: {why}. Our request there is gone too; power and boot were left as they are, because the server is \
                          not ours to change. {observed}"
@@ -65,10 +65,10 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
             return Some(());
         }
         Finish::Stuck(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
-            (format!("{server} could not be given back"), stuck(record, cause))
+            (format!("Releasing {server} failed"), stuck(record, cause))
         }
         Finish::TimedOut(reason) => (
-            format!("{server} could not be given back in time"),
+            format!("Releasing {server} did not end in time"),
             format!("{} is {reason}. The server stays held. Destroy again, or raise timeouts.delete.", record.id),
         ),
         Finish::Interrupted => (

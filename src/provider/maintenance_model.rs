@@ -112,14 +112,14 @@ pub(super) fn maintenance_schema() -> Schema {
             "policy",
             required(
                 String,
-                "`Enforced` asks nobody. `OwnerApproval` takes a server that somebody claimed (`metal_server_claim`) only with the owner's approval (`metal_maintenance_approval`); a server that nobody claimed needs none. The owner sees both kinds.",
+                "`Enforced` needs no approval. `OwnerApproval` locks a claimed server (`metal_server_claim`) only with the owner's approval (`metal_maintenance_approval`); an unclaimed server needs none. The owner sees both kinds.",
             ),
         ),
         (
             "require_claim",
             optional(
                 Bool,
-                "With `OwnerApproval`: a server that nobody claimed is not taken either, but waits until somebody claims it and approves. Default: `false`.",
+                "With `OwnerApproval`: an unclaimed server is not locked either; the maintenance waits for a claim and its approval. Default: `false`.",
             ),
         ),
         (
@@ -347,7 +347,7 @@ impl MaintenanceModel {
             for (name, given) in [("require_claim", require_claim), ("escalate_after", escalate_after.is_some())] {
                 if given {
                     let detail =
-                        "With policy = \"Enforced\" nobody is asked. Leave it out, or say policy = \"OwnerApproval\".";
+                        "policy = \"Enforced\" needs no approval. Leave it out, or say policy = \"OwnerApproval\".";
                     bad(diags, path(name), "Only with OwnerApproval", detail);
                 }
             }

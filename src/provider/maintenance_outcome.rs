@@ -57,7 +57,7 @@ pub(super) fn conclude(
                 error(
                     format!("{server} could not be prepared"),
                     format!(
-                        "{cause}\nThe server was given back{}; nothing is left in the state. Apply again when the cause is gone.",
+                        "{cause}\nThe server was given back{}; the resource was not saved. Fix the cause and apply again.",
                         as_it_was(record)
                     ),
                 );
@@ -105,7 +105,7 @@ pub(super) fn conclude(
             state
         }
         Finish::Stuck(cause) => {
-            error(format!("{server} could not be given back"), stuck(record, cause));
+            error(format!("Releasing {server} failed"), stuck(record, cause));
             state
         }
         Finish::Lost => {
@@ -131,7 +131,7 @@ fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(Stri
     Some(match &driven.finish {
         Finish::Withdrawn => (
             format!("Waiting for {server} was interrupted"),
-            format!("{} left the queue; nothing was done to the server and nothing is left in the state.", record.id),
+            format!("{} left the queue; server and state are unchanged.", record.id),
         ),
         Finish::Refused(why) => (
             format!("{server} cannot be taken"),
@@ -140,8 +140,8 @@ fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(Stri
         Finish::TimedOut(reason) if pending => (
             format!("{server} was not available in time"),
             format!(
-                "{} was {reason}.\nWaited {} (timeouts.create). The place in the queue is kept for {kept}: apply again to go on in \
-                 it, or raise timeouts.create.",
+                "{} was {reason}.\nWaited {} (timeouts.create). The queue position is reserved for {kept}; apply again to resume, \
+                 or raise timeouts.create.",
                 record.id,
                 shown_duration(timeout)
             ),
@@ -184,8 +184,8 @@ pub(super) fn stuck(record: &Maintenance, cause: &str) -> String {
         _ => String::new(),
     };
     format!(
-        "{why}{cause}\nThe server stays held ({}, generation {}), because it is not as it was. Destroy again when the cause is \
-         gone: it goes on where it stopped.",
+        "{why}{cause}\nThe server stays held ({}, generation {}), because its prior state is not restored. Fix the cause and \
+         destroy again to resume.",
         at(record),
         record.generation
     )
@@ -256,10 +256,10 @@ pub(super) async fn refresh(
     if record.is_overdue(held.now) {
         let since = record.expires_at().map(shown_time).unwrap_or_default();
         warn(
-            "A hold is overdue",
+            "Maintenance is overdue",
             format!(
-                "{server}: {} should have ended at {since} (expires_after). It is held by {}; whoever is next in the queue may \
-                 give the server back and take it.",
+                "{server}: {} should have ended at {since} (expires_after). It is held by {}; the next waiter may release it and \
+                 take the lock.",
                 record.id, record.requester
             ),
         );
@@ -274,7 +274,7 @@ pub(super) async fn refresh(
     let seen = engine.seen(&server, held).await;
     if let Some(why) = &seen.taken_away {
         warn(
-            "A server was taken away by its own maintenance system",
+            "External maintenance system revoked the server",
             format!(
                 "{server}: {why}. It is not held for us any more, and nothing more is done to it. Destroy or replace the resource: \
                  that takes back what is left of our request and leaves the server alone."
@@ -285,8 +285,8 @@ pub(super) async fn refresh(
         warn(
             "A hold has lost the Lease of its Node",
             format!(
-                "{server}: {why}. The server is held all the same; whoever minds that Lease may work on the Node meanwhile. \
-                 Give the server back first, or see that nobody does."
+                "{server}: {why}. The lock is still held, but other operators may act on the Node. Release the server \
+                 first, or keep them from it."
             ),
         );
     }

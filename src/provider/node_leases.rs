@@ -38,7 +38,7 @@ pub(super) fn node_leases_attributes() -> AttributeType {
             "take",
             optional(
                 Bool,
-                "Also take the Lease for as long as a `metal_server_maintenance` holds the server. Default: `false`: only wait until nobody else has it.",
+                "Also take the Lease for as long as a `metal_server_maintenance` holds the server. Default: `false`: only wait until no other component holds it.",
             ),
         ),
         ("namespace", optional(String, "The namespace of the Leases. Default: `medik8s-leases`.")),

@@ -136,7 +136,7 @@ impl Prospect {
         }
         lines.push(match (self.store_answered, names.len()) {
             (false, _) => {
-                format!("Queue: not known, the coordination store or what manages {} did not answer.", self.server)
+                format!("Queue: unknown; no response from the coordination store or the backend of {}.", self.server)
             }
             (true, 0) if self.name.holds() => "Queue: it holds the server already.".to_owned(),
             (true, 0) if self.own_hold.is_some() => "Set maintenance_id to act under that maintenance.".to_owned(),
@@ -185,11 +185,11 @@ impl Prospect {
         let claim = view.lock.ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
         if spec.policy == Policy::Enforced {
-            self.owner_line = claim.map(|claim| format!("{claim}; is told but not asked (Enforced)."));
+            self.owner_line = claim.map(|claim| format!("{claim}; is notified; approval not required (Enforced)."));
             return;
         }
         if engine.always_performs() {
-            let whom = claim.map_or_else(|| "nobody claimed it".to_owned(), ToString::to_string);
+            let whom = claim.map_or_else(|| "unclaimed".to_owned(), ToString::to_string);
             let line = format!("{whom}; is not asked (the provider's always_perform_maintenance).");
             self.owner_line = Some(line);
             return;
@@ -199,7 +199,7 @@ impl Prospect {
             let line = if spec.require_claim {
                 "it is not claimed; require_claim waits for a claim and an approval."
             } else {
-                "Nobody has claimed it: no approval is needed."
+                "Unclaimed: no approval is needed."
             };
             self.owner_line = Some(line.to_owned());
             return;
@@ -220,7 +220,7 @@ impl Prospect {
         };
         if !approved && let Some(after) = spec.escalate_after {
             let after = shown_duration(after);
-            line.push_str(&format!(" Without an answer it is taken {after} after it was asked for."));
+            line.push_str(&format!(" Starts without approval {after} after the request."));
         }
         self.owner_line = Some(line);
     }

@@ -50,7 +50,7 @@ async fn review(diags: &mut Diagnostics, engine: &Engine, server: &str, wish: &A
     match &view.lock.ownership.claim {
         // The claim may be made by this very apply.
         None => diags.add_warning(diagnostic(
-            "An approval for a server that nobody has claimed yet",
+            "An approval for an unclaimed server",
             format!("{server} has to be claimed by {:?} before this can be applied.", engine.owner()),
             AttributePath::new("server"),
         )),
@@ -87,7 +87,7 @@ fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[Asked]) {
     };
     diags.add_warning(diagnostic(
         "Everything that is asked of a server will be approved",
-        format!("{server}: all = true approves whatever anybody asks of this claim, now and later, unseen. {now}"),
+        format!("{server}: all = true approves all present and future maintenance of this claim unreviewed. {now}"),
         AttributePath::new("all"),
     ));
 }
@@ -111,7 +111,7 @@ async fn approves_one(
                 asked.digest,
                 shown(asked)
             );
-            bad(diags, AttributePath::new("digest"), "What is asked is something else", detail);
+            bad(diags, AttributePath::new("digest"), "Digest does not match", detail);
             return;
         }
         diags.add_warning(diagnostic(
@@ -137,12 +137,12 @@ async fn approves_one(
             found.record().phase.name()
         ),
         Ok(None) => format!(
-            "Nobody has asked for {id}. To approve it before it is asked for, give the digest of what it will ask; its \
+            "{id} is not pending. To approve it before it is asked for, give the digest of what it will ask; its \
              own plan shows it."
         ),
         Err(_) => return,
     };
-    bad(diags, at(), "There is no such request", detail);
+    bad(diags, at(), "Maintenance is not pending", detail);
 }
 
 /// A request, for people.
@@ -268,7 +268,7 @@ impl Resource for MaintenanceApproval {
                 bad(
                     diags,
                     AttributePath::new("maintenance"),
-                    "There is no such request",
+                    "Maintenance is not pending",
                     format!("{name} is not asked for {server} (any more). Nothing was approved."),
                 );
                 None

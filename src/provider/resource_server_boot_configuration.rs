@@ -216,6 +216,8 @@ impl Resource for ServerBootConfiguration {
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
+        // A change that fails boots the previous image again.
+        engine.remember_addresses(given(&prior.image));
         let server = spec.server.clone();
         let state = Private::state_or_new(&private);
         let wish = Wish {

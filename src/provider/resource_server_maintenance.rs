@@ -187,6 +187,9 @@ impl Resource for ServerMaintenance {
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
+        // A change that fails boots the previous image again.
+        let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));
+        engine.remember_addresses(previous);
         let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);

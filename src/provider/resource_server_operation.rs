@@ -110,7 +110,7 @@ fn conclude(
         Finish::Withdrawn => {
             error(
                 format!("Waiting for {server} was interrupted"),
-                format!("{} left the queue; nothing was done to the server.", record.id),
+                format!("{} left the queue; server and state are unchanged.", record.id),
             );
             None
         }

@@ -368,7 +368,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         bad(
             diags,
             AttributePath::new("timeouts").attribute("create"),
-            &format!("{} cannot be taken in time", spec.server),
+            &format!("{} cannot be locked in time", spec.server),
             late.clone(),
         );
     }

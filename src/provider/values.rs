@@ -99,7 +99,9 @@ pub(super) fn moment(diags: &mut Diagnostics, value: &Text, path: AttributePath)
     let text = given(value)?;
     let read = text.parse().ok();
     if read.is_none() {
-        let detail = format!("{text:?} is no moment. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\".");
+        let detail = format!(
+            "{text:?} is not a valid RFC 3339 timestamp. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\"."
+        );
         bad(diags, path, "Not a moment", detail);
     }
     read

@@ -63,7 +63,7 @@ pub struct Input {
 pub struct NodeLeasesInput {
     /// The Node of a server, by the server's name.
     pub nodes: BTreeMap<String, String>,
-    /// Whether a maintenance takes the Lease, and does not only wait until nobody else has it.
+    /// Whether a maintenance takes the Lease, and does not only wait until no other component holds it.
     pub take: bool,
     /// The namespace of the Leases.
     pub namespace: Option<String>,

@@ -29,6 +29,7 @@ use crate::{
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
 pub use input::{Input, MetalOperatorInput, NodeLeasesInput, RedfishInput, ServerInput};
+pub use secrets::image_addresses;
 pub use store::{missing_store, open_store};
 pub use written::check;
 

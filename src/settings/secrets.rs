@@ -22,6 +22,12 @@ pub(super) fn read_password(path: &str, attribute: Vec<String>) -> Result<Secret
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
 }
 
+/// The addresses in a file for the command line, one a line: on the command line itself every user of the machine sees them.
+pub fn image_addresses(path: &str) -> Result<Vec<String>, SettingsError> {
+    let text = read_file(path, vec!["image-addresses".to_owned()])?;
+    Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
 /// What an inventory file may name as passwords.
 ///
 /// Who may change the inventory need not be who may read the secrets of the process: an entry with an address of their own

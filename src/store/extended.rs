@@ -11,6 +11,7 @@ use serde::{
 use serde_json::Value;
 
 use crate::maintenance::{
+    address,
     extension::Extension,
     lock::{ServerLock, Slot},
 };
@@ -26,7 +27,11 @@ pub(super) const NEEDS: &str = "0.2.0";
 pub(super) fn is_extended(lock: &ServerLock) -> bool {
     let unknown = lock.active.iter().any(|record| {
         let passes_on = !record.spec.hand_over.is_restore() || record.took_over.is_some();
-        record.update.is_some() || !record.spec.allow_under.is_empty() || passes_on
+        let image = record.spec.boot.as_ref().and_then(|boot| boot.image.as_deref());
+        record.update.is_some()
+            || image.is_some_and(address::is_sealed)
+            || !record.spec.allow_under.is_empty()
+            || passes_on
     });
     unknown || !lock.extension.is_empty()
 }

@@ -232,7 +232,7 @@ impl Store for MemoryStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         let (changes, _) = self.watchers.watch(key);
-        // Nothing looks for changes here, so this is the place to forget keys that nobody watches any more.
+        // Nothing looks for changes here, so this is the place to forget keys that no watch is open any more.
         self.watchers.nobody_left();
         changes
     }

@@ -1,4 +1,4 @@
-//! Reads of one key, shared by everybody who asks at the same time.
+//! Reads of one key, shared by every user who asks at the same time.
 //!
 //! When a lock changes, every waiter of the process wakes and reads it. A read that began after somebody asked is an
 //! answer to them too, so that 500 waiters cost one or two reads; and a lock that did not move is not decoded again. Leases

@@ -55,7 +55,7 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("InMaintenance");
     workspace.metal(&["show", "tests/nothing"]).await.failed().says("tests/nothing is not in sqlite://");
     workspace.destroy().await.succeeded();
-    workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("Nobody holds a server");
+    workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("No server is held");
     workspace.metal(&["queue"]).await.succeeded().says("waits for one in sqlite://");
 }
 
@@ -128,7 +128,7 @@ async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
     assert!(watch.output().contains("\u{1b}[H\u{1b}[J"), "{:?}", watch.output());
     assert!(watch.output().contains("(Ctrl-C ends)"), "{}", watch.output());
     workspace.destroy().await.succeeded();
-    watch.until_it_says("Nobody holds a server", SOON).await;
+    watch.until_it_says("No server is held", SOON).await;
     watch.terminate();
     watch.wait(SOON).await;
 }
@@ -177,13 +177,13 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
 
     // Interrupted while it waits, it keeps its place.
     let drive = workspace.start_metal(&["drive", "tests/second"]);
-    drive.until_it_says("waiting for turn", SOON).await;
+    drive.until_it_says("queued, ", SOON).await;
     drive.interrupt();
     drive.wait(SOON).await.failed().says("is Pending and stays so");
     workspace.metal(&["queue"]).await.succeeded().says("tests/second");
 
     let drive = workspace.start_metal(&["drive", "tests/second", "--json"]);
-    drive.until_it_says("waiting for turn", SOON).await;
+    drive.until_it_says("queued, ", SOON).await;
     workspace.destroy().await.succeeded();
     let driven = drive.wait(SOON).await.succeeded();
     let driven: serde_json::Value = serde_json::from_str(&driven.stdout).unwrap();

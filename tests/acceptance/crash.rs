@@ -92,7 +92,7 @@ impl Walk {
         assert_eq!((&after.boot, &after.media), (&before.boot, &before.media), "{what}");
         assert!(self.fleet.runs(&node).contains("Disk"), "{what}: {}", self.fleet.runs(&node));
         assert_eq!(self.applied(&node, "On"), 2, "{what}: {:?}", self.fleet.resets(&node));
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
         true
     }
 

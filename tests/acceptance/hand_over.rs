@@ -21,7 +21,7 @@ for_each_host! {
         fleet.configure(&second, &maintenance("node1", "memory", "hand_over = \"direct\""));
         second.try_plan().await.succeeded().says("takes the server as tests/firmware leaves it");
         let waiting = second.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it is");
         let lines: Value = serde_json::from_str(&first.metal(&["queue", "--json"]).await.succeeded().stdout).unwrap();
         assert_eq!(lines["queue"][0]["hand_over"], json!("to tests/memory as it is"), "{lines}");
@@ -54,7 +54,7 @@ for_each_host! {
         first.apply().await.succeeded();
         fleet.configure(&second, &maintenance("node1", "b", "hand_over = \"direct\"\n  server_power = \"Off\""));
         let waiting = second.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         first.metal(&["complete", "tests/a"]).await.succeeded().says("tests/b has node1 as it is");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
@@ -62,7 +62,7 @@ for_each_host! {
         // The next one does not ask for it.
         fleet.configure(&first, &maintenance("node1", "c", ""));
         let waiting = first.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         second.destroy().await.succeeded().is_silent_about("handed over");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);

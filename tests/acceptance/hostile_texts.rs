@@ -30,7 +30,7 @@ for_each_host! {
         plan.says("eve\\u{1b}[2J\\n::add-mask::on");
         assert!(!acts(&plan.output), "{}", plan.output);
         let waiting = ours.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         waiting.interrupt();
         let waited = waiting.wait(SOON).await;
         assert!(!acts(&waited.output), "{}", waited.output);

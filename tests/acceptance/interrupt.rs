@@ -29,7 +29,7 @@ for_each_host! {
         fleet.configure(&second, &maintenance("node1", "second", ""));
         first.apply().await.succeeded();
         let waiting = second.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         let began = Instant::now();
         waiting.interrupt_from_terminal();
         let run = waiting.wait(SOON).await.failed();
@@ -77,6 +77,6 @@ for_each_host! {
         assert!(workspace.resource("metal_server_maintenance.held").await.is_some());
         workspace.destroy().await.succeeded();
         fleet.until("node1", bmc_simulator::PowerState::On).await;
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }

@@ -61,7 +61,7 @@ for_each_host! {
         ours.metal(&["queue"]).await.succeeded().says("approval by team-db");
 
         let plan = theirs.try_plan().await.succeeded();
-        plan.says("Maintenance is asked for on servers that you own").says("BIOS 2.19").says("is switched off");
+        plan.says("Maintenance pending on claimed servers").says("BIOS 2.19").says("is switched off");
         owner(&fleet, &theirs, &approval("maintenance = \"ops/bios\""));
         theirs.try_plan().await.succeeded().says("Maintenance will be approved").says("BIOS 2.19");
         theirs.apply().await.succeeded();
@@ -108,7 +108,7 @@ for_each_host! {
         let digest = theirs.resource(CLAIM).await.unwrap()["pending"][0]["digest"].as_str().unwrap().to_owned();
         let wrong = approval(&format!("maintenance = \"ops/bios\"\n  digest = \"{}\"", "0".repeat(32)));
         owner(&fleet, &theirs, &wrong);
-        theirs.try_plan().await.failed().says("What is asked is something else").says(&digest);
+        theirs.try_plan().await.failed().says("Digest does not match").says(&digest);
         owner(&fleet, &theirs, &approval(&format!("maintenance = \"ops/bios\"\n  digest = \"{digest}\"")));
         theirs.apply().await.succeeded();
         asker(&fleet, &ours, "timeouts = { create = \"5m\" }");
@@ -153,7 +153,7 @@ for_each_host! {
         waiting.until_it_logs("waiting for approval", SOON).await;
         theirs.metal(&["approve", "ops/bios"]).await.failed().says("claimed by team-db").says("--owner team-db");
         theirs.metal(&["approve", "ops/bios", "--owner", "team-db"]).await.succeeded().says("ops/bios is approved");
-        waiting.until_it_logs("waiting for turn, 1 ahead: tests/before", SOON).await;
+        waiting.until_it_logs("queued, 1 ahead: tests/before", SOON).await;
         theirs.metal(&["claims"]).await.succeeded().says("approved  ops/bios");
         let claims = theirs.metal(&["claims", "--json"]).await.succeeded();
         let claims: serde_json::Value = serde_json::from_str(&claims.stdout).unwrap();
@@ -192,7 +192,7 @@ for_each_host! {
         let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
         let approve = ["approve", "ops/bios", "--owner", "team-db", "--expires", &soon.to_string()];
         theirs.metal(&approve).await.succeeded();
-        waiting.until_it_logs("waiting for turn, 1 ahead: tests/before", SOON).await;
+        waiting.until_it_logs("queued, 1 ahead: tests/before", SOON).await;
         waiting.until_it_logs("an approval expired", SOON).await;
         holder.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
@@ -209,7 +209,7 @@ for_each_host! {
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
         asker(&fleet, &ours, "require_claim = true\n  timeouts = { create = \"1s\" }");
-        ours.apply().await.failed().says("waiting until somebody claims the server and approves ops/bios");
+        ours.apply().await.failed().says("waiting for a claim and an approval of ops/bios");
     }
 }
 

@@ -215,7 +215,7 @@ for_each_host! {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let window = "window = { schedule = \"0 3 1 1 *\", duration = \"1h\" }";
         fleet.configure(&workspace, &boot(&format!("method = \"pxe\"\n  {window}")));
-        workspace.try_plan().await.failed().says("cannot be taken in time").says("timeouts.create");
+        workspace.try_plan().await.failed().says("cannot be locked in time").says("timeouts.create");
         fleet.configure(&workspace, &boot(&format!("method = \"pxe\"\n  {window}\n  timeouts = {{ create = \"9000h\" }}")));
         workspace.try_plan().await.succeeded().says("A window is closed");
         let waiting = workspace.start_apply();

@@ -40,7 +40,7 @@ for_each_host! {
         assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
         assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown", "On"]);
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 
@@ -124,7 +124,7 @@ for_each_host! {
         workspace.apply().await.failed().says("node1 could not be prepared");
         assert!(workspace.resource("metal_server_maintenance.held").await.is_none());
         assert_eq!(fleet.resets("node1"), [""; 0]);
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 
@@ -285,7 +285,7 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), 7);
         workspace.destroy().await.succeeded();
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 

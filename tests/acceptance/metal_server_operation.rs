@@ -32,7 +32,7 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
         // Nobody holds the server, and the queue does not show what is over.
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
         fleet.configure(&workspace, &operation("ForceRestart", "triggers = { run = \"2\" }"));
         workspace.apply().await.succeeded();
@@ -104,7 +104,7 @@ for_each_host! {
         let theirs = operation("ForceRestart", "").replace("\"op\"", "\"theirs\"");
         fleet.configure_with(&other, "owner = \"others\"", &theirs);
         let waiting = other.start_apply();
-        waiting.until_it_logs("waiting for turn, 1 ahead: tests/m", SOON).await;
+        waiting.until_it_logs("queued, 1 ahead: tests/m", SOON).await;
         assert!(fleet.resets("node1").is_empty());
         let under = operation("PowerCycle", "maintenance_id = metal_server_maintenance.held.id");
         fleet.configure(&holder, &format!("{}{under}", maintenance("node1", "m", "")));

@@ -215,7 +215,7 @@ for_each_host! {
         workspace.set("METAL_COORDINATION_URL", Kubernetes::store_of(&place.namespace, &runner));
         fleet.configure_with(&workspace, &elsewhere.minded("take = true"), &held);
         let missing = "the verb \"get\" on \"leases.coordination.k8s.io\"";
-        workspace.plan().await.run.says("whether somebody holds it was not checked").says(missing);
+        workspace.plan().await.run.says("whether it is held was not checked").says(missing);
         workspace.apply().await.failed().says(missing);
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("tests/m");
 

@@ -113,6 +113,6 @@ for_each_host! {
         workspace.try_plan().await.succeeded();
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }

@@ -19,7 +19,7 @@ for_each_host! {
         fleet.configure(&second, &maintenance("node1", "second", "server_power = \"Off\""));
         first.apply().await.succeeded();
         let waiting = second.start_apply();
-        let line = waiting.until_it_logs("waiting for turn", SOON).await;
+        let line = waiting.until_it_logs("queued, ", SOON).await;
         assert!(line.contains("1 ahead: tests/first (InMaintenance"), "{line}");
         let queue = first.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
@@ -65,7 +65,7 @@ async fn fifty_runs_for_ten_servers_never_meet_and_all_finish() {
         let refused = fleet.simulator.journal(&JournalQuery { status: Some(409), ..JournalQuery::system(&node) });
         assert!(refused.is_empty(), "{refused:?}");
     }
-    user.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    user.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
 for_each_host! {
@@ -94,11 +94,11 @@ for_each_host! {
         fleet.configure(&third, &maintenance("node1", "third", ""));
         first.apply().await.succeeded();
         let doomed = second.start_apply();
-        doomed.until_it_logs("waiting for turn", SOON).await;
+        doomed.until_it_logs("queued, ", SOON).await;
         doomed.kill_everything();
         drop(doomed);
         let waiting = third.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         first.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
         let back = second.start_apply();

@@ -47,7 +47,7 @@ for_each_host! {
             run.apply().await.failed().says("tests/m was released by a person");
         }
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("stays refused");
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
         // Another name is another maintenance, other triggers are another run.
         let other = workspace.beside();
         fleet.configure(&other, &off("").replace("\"m\"", "\"other\""));
@@ -80,7 +80,7 @@ for_each_host! {
         holder.apply().await.succeeded();
         fleet.configure(&waiter, &off("").replace("3s", "2m"));
         let waiting = waiter.start_apply();
-        waiting.until_it_logs("waiting for turn", SOON).await;
+        waiting.until_it_logs("queued, ", SOON).await;
         fleet.command_line(&mut workspace);
         release(&workspace, &[]).await;
         waiting.wait(SOON).await.failed();

@@ -1,9 +1,14 @@
 //! A sentinel password is searched for in everything that is written.
 
-use crate::support::{
-    images::Images,
-    simulator::{Fleet, maintenance},
-    workspace::Workspace,
+use serde_json::Value;
+
+use crate::{
+    servers::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
+    support::{
+        images::Images,
+        simulator::{Fleet, maintenance},
+        workspace::Workspace,
+    },
 };
 
 for_each_host! {
@@ -42,4 +47,166 @@ for_each_host! {
             assert!(!found, "{} holds the password", file.display());
         }
     }
+}
+
+/// What `comment.py` of the guide makes of a plan as JSON.
+fn comment(plan: &str) -> String {
+    use std::io::Write as _;
+    let script =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guides/pull-request-comment/comment.py");
+    let mut python = std::process::Command::new("python3")
+        .arg(script)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(plan.as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(output.status.success(), "the comment was not made");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A saved plan: as it is, unpacked, and as JSON.
+async fn saved_plan(workspace: &Workspace) -> (Vec<u8>, String) {
+    workspace.run(&["plan", "-input=false", "-out=saved.plan"]).await.succeeded();
+    let file = workspace.folder().join("saved.plan");
+    let mut raw = std::fs::read(&file).unwrap();
+    let unpacked = std::process::Command::new("python3")
+        .args(["-c", "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nfor n in z.namelist(): sys.stdout.buffer.write(z.read(n))"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(unpacked.status.success() && unpacked.stdout.len() > 500, "{unpacked:?}");
+    raw.extend(unpacked.stdout);
+    let json = workspace.json(&["show", "-json", "saved.plan"]).await.to_string();
+    std::fs::remove_file(file).unwrap();
+    (raw, json)
+}
+
+fn holds(content: &[u8], secret: &str) -> bool {
+    content.windows(secret.len()).any(|window| window == secret.as_bytes())
+}
+
+// The password comes from the environment, as the guides say: a saved plan keeps the values of variables.
+for_each_host! {
+    async fn no_saved_plan_and_no_comment_holds_the_password(host) {
+        const PASSWORD: &str = "sentinel-77e1-password";
+        let mut config = bmc_simulator::SimulatorConfig::with_systems(1);
+        config.credentials.password = PASSWORD.into();
+        let (fleet, mut workspace) = (Fleet::with(config).await, Workspace::new(host));
+        let preview = "\ndata \"metal_maintenance_preview\" \"p\" {\n  servers = [\"node1\"]\n  policy = \"Enforced\"\n  server_power = \"Off\"\n}\n";
+        fleet.configure(&workspace, &(maintenance("node1", "m", "server_power = \"Off\"") + preview));
+        let main = workspace.folder().join("main.tf");
+        let text = std::fs::read_to_string(&main).unwrap();
+        let without: String = text.lines().filter(|line| !line.contains(PASSWORD)).map(|line| format!("{line}\n")).collect();
+        std::fs::write(main, without).unwrap();
+        workspace.set("METAL_REDFISH_PASSWORD", PASSWORD);
+        let (raw, json) = saved_plan(&workspace).await;
+        assert!(json.contains("metal_server_maintenance"), "{json}");
+        assert!(!holds(&raw, PASSWORD) && !json.contains(PASSWORD), "the saved plan holds the password");
+        let comment = comment(&json);
+        assert!(comment.contains("node1") && !comment.contains(PASSWORD), "{comment}");
+    }
+}
+
+/// Everything of a plan but where the configuration itself says the address.
+fn without_images(plan: &mut Value) {
+    match plan {
+        Value::Object(fields) => {
+            fields.retain(|name, _| name != "image" && name != "variables");
+            fields.values_mut().for_each(without_images);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_images),
+        _ => {}
+    }
+}
+
+/// The signature of an image's address reaches the BMC and nothing that is kept, but for state and plan, which hold every
+/// argument.
+async fn no_signature_is_kept(url: Option<&str>) {
+    const SIGNATURE: &str = "sentinel4a9fsignature";
+    let (fleet, images) = (Fleet::new(1).await, Images::start().await);
+    let mut workspace = Workspace::new(crate::support::host::Host::OpenTofu);
+    if let Some(url) = url {
+        workspace.set("METAL_COORDINATION_URL", url);
+    }
+    workspace.set("TF_LOG", "TRACE");
+    let boot = "boot_configuration = { method = \"virtual_media\", image = var.image }";
+    let variable = "\nvariable \"image\" {\n  sensitive = true\n}\n";
+    let hold = |more: &str| maintenance("node1", "m", &format!("{more}\n  {boot}")) + variable;
+    let address =
+        |signature: &str| format!("{}?X-Amz-Signature={signature}&X-Amz-Date=1&versionId=3", images.url("a.iso"));
+    fleet.configure(&workspace, &hold("server_power = \"On\"\n  wait_for = \"Enqueued\""));
+    workspace.set("TF_VAR_image", address(SIGNATURE));
+    fleet.command_line(&mut workspace);
+    let mut said = Vec::new();
+
+    let (_, json) = saved_plan(&workspace).await;
+    let mut plan: Value = serde_json::from_str(&json).unwrap();
+    without_images(&mut plan);
+    assert!(!plan.to_string().contains(SIGNATURE), "{plan}");
+    assert!(!comment(&json).contains(SIGNATURE));
+    said.push(workspace.apply().await.succeeded());
+
+    // A process that was not told the address says so and changes nothing; one that was goes on.
+    let refused = workspace.metal(&["drive", "tests/m"]).await.failed();
+    refused.says("without its signature").says("--image-addresses");
+    said.push(refused);
+    let before = fleet.changes("node1").len();
+    let told = workspace.root().join("addresses");
+    std::fs::write(&told, address(SIGNATURE)).unwrap();
+    std::fs::set_permissions(&told, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    said.push(
+        workspace.metal(&["drive", "tests/m", "--image-addresses", &told.display().to_string()]).await.succeeded(),
+    );
+    std::fs::remove_file(&told).unwrap();
+    assert!(fleet.changes("node1").len() > before);
+    let inserted = || format!("{:?}", fleet.simulator.journal(&bmc_simulator::JournalQuery::default()));
+    assert!(inserted().contains("InsertMedia") || inserted().contains("VirtualMedia"), "{}", inserted());
+
+    // Another signature of the same image changes nothing on the server.
+    let changes = fleet.changes("node1").len();
+    workspace.set("TF_VAR_image", address("anothersignature"));
+    said.push(workspace.apply().await.succeeded());
+    assert_eq!(fleet.changes("node1").len(), changes, "{:?}", fleet.changes("node1"));
+    for arguments in
+        [&["queue", "--json"][..], &["show", "tests/m", "--json"], &["show", "tests/m"], &["history", "--json"]]
+    {
+        said.push(workspace.metal(arguments).await.succeeded());
+    }
+    said.push(workspace.destroy().await.succeeded());
+    said.push(workspace.metal(&["store", "export"]).await.succeeded());
+    assert!(said.last().unwrap().output.contains("#metal-sealed:"), "the record names the image");
+
+    for run in &said {
+        for signature in [SIGNATURE, "anothersignature"] {
+            assert!(!run.output.contains(signature), "{} said it:\n{}", run.command, run.output);
+        }
+    }
+    for (file, content) in workspace.everything_written() {
+        let of_the_host = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("terraform.tfstate"));
+        assert!(of_the_host || !holds(&content, SIGNATURE), "{} holds the signature", file.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_signature_of_an_image_is_kept_in_a_file() {
+    no_signature_is_kept(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_signature_of_an_image_is_kept_in_postgres() {
+    let server = Postgres::shared();
+    no_signature_is_kept(Some(&server.url("postgres", &server.database()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_signature_of_an_image_is_kept_in_etcd() {
+    no_signature_is_kept(Some(&Etcd::shared().url(&Etcd::prefix()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_signature_of_an_image_is_kept_in_kubernetes() {
+    let cluster = Kubernetes::shared();
+    no_signature_is_kept(Some(&cluster.store(&cluster.namespace()))).await;
 }

@@ -31,7 +31,7 @@ for_each_host! {
         second.destroy().await.succeeded();
         waiting.interrupt();
         waiting.wait(SOON).await;
-        first.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        first.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 
@@ -55,7 +55,7 @@ for_each_host! {
         let window = format!("window = {{ schedule = \"{}\", duration = \"30m\" }}", opens_in(120));
         fleet.configure(&workspace, &maintenance("node1", "m", &format!("{window}\n  timeouts = {{ create = \"30m\" }}")));
         let plan = workspace.try_plan().await.failed();
-        plan.says("node1 cannot be taken in time").says("timeouts.create = 30m").says("Enqueued");
+        plan.says("node1 cannot be locked in time").says("timeouts.create = 30m").says("Enqueued");
         // A place in the queue can be taken at any time.
         fleet.configure(&workspace, &maintenance("node1", "m", &format!("{window}\n  wait_for = \"Enqueued\"")));
         workspace.apply().await.succeeded();
@@ -106,7 +106,7 @@ for_each_host! {
         workspace.write("freeze.ics", &calendar(&event(&stamp(now - hours(48)), &stamp(now + hours(48)))));
         let window = "window = { schedule = \"0 * * * *\", duration = \"1h\", exclude_calendar_file = \"freeze.ics\" }";
         fleet.configure(&workspace, &maintenance("node1", "m", window));
-        workspace.try_plan().await.failed().says("node1 cannot be taken in time");
+        workspace.try_plan().await.failed().says("node1 cannot be locked in time");
         workspace.write("freeze.ics", &calendar(&event(&stamp(now - hours(48)), &stamp(now - hours(24)))));
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();

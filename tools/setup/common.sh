@@ -59,7 +59,8 @@ virtual_environment() {
     say "installing (Python packages of $(basename "$requirements"))"
     rm -rf "${TOOLS:?}/$name"
     python3 -m venv "$TOOLS/$name" >/dev/null || die "python3 -m venv failed"
+    # A package that is not the one of its hash is not installed.
     retry "pip install" "$TOOLS/$name/bin/pip" install --no-input --disable-pip-version-check \
-        --no-cache-dir --requirement "$requirements"
+        --no-cache-dir --require-hashes --requirement "$requirements"
     write_stamp "$name" "$stamp"
 }

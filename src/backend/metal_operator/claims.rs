@@ -49,7 +49,7 @@ pub(super) async fn approval(fleet: &Fleet, found: &Found, claim: &str) -> Resul
 /// What is waited for where a server must have an owner and has none.
 pub(super) fn unclaimed(wish: &NativeWish, server: &DynamicObject) -> Option<String> {
     let alone = wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
-    alone.then(|| "a ServerClaim: nobody has claimed the Server (require_claim)".to_owned())
+    alone.then(|| "a ServerClaim: the Server is unclaimed (require_claim)".to_owned())
 }
 
 /// Whether a claim still has what a maintenance writes on it.

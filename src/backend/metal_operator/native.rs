@@ -155,7 +155,7 @@ impl NativeMaintenance for OperatorMachine {
         let state = text(&server, "/status/state").unwrap_or("unknown");
         let (mut approval_missing, mut ahead) = (None, None);
         lines.push(match reference(&server, "/spec/serverClaimRef") {
-            None => format!("Server: {state}, claimed by nobody."),
+            None => format!("Server: {state}, unclaimed."),
             Some(claim) => {
                 let answer = match wish.asks {
                     Asks::Nobody => "is told but not asked (Enforced)".to_owned(),

@@ -43,7 +43,7 @@ pub(super) async fn would_last(fleet: &Fleet, name: &str, reset: ResetType) -> R
     }
     let why = match claim {
         Some(claim) => format!("ServerClaim {claim} wants its power {}", if wants_on { "On" } else { "Off" }),
-        None => "nobody has claimed it".to_owned(),
+        None => "it is not claimed".to_owned(),
     };
     Err(BackendError::Unsupported {
         address: fleet.cluster.address(),

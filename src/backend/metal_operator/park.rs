@@ -102,7 +102,7 @@ impl Parking<'_> {
         let state = text(server, "/status/state").unwrap_or("unknown");
         if let Some(operation) = annotation(server, OPERATION) {
             return Ok(Standing::Waiting(format!(
-                "the operation {operation:?} on the Server, which somebody asked for"
+                "the operation {operation:?} on the Server, which another author requested"
             )));
         }
         if state == "Parked" {
@@ -195,5 +195,5 @@ fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
 
 /// Who parked a server, for people.
 pub(super) fn parker(server: &DynamicObject) -> String {
-    if annotation(server, OUR_ID).is_some() { whose(server) } else { "somebody who left no name".to_owned() }
+    if annotation(server, OUR_ID).is_some() { whose(server) } else { "an unnamed author".to_owned() }
 }

@@ -329,7 +329,7 @@ impl Request<'_> {
             (Standing::Granted, Some(object)) => Ok(object),
             (standing, _) => Err(BackendError::Unsupported {
                 address: self.fleet.cluster.address(),
-                what: format!("the server is not in our maintenance any more: {standing:?}"),
+                what: format!("the maintenance lost the server: {standing}"),
             }),
         }
     }

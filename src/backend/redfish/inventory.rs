@@ -58,16 +58,30 @@ pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, 
     }
     // YAML 1.2 contains JSON.
     let parsed: Result<BTreeMap<String, InventoryServer>, _> = serde_saphyr::from_str(text);
-    parsed.map_err(|error| {
-        let text = error.to_string();
-        if text.contains("`password`") {
+    parsed.map_err(|error| unreadable(&error))
+}
+
+/// Words for a file that cannot be read. They name the place and the kind of defect: a password may stand anywhere in such a
+/// file, also as the name of a field.
+fn unreadable(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    let place = error.location().map(|at| format!("line {}, column {}: ", at.line(), at.column())).unwrap_or_default();
+    let problem = match error.without_snippet() {
+        Error::SerdeUnknownField { field, .. } if field == "password" => {
             "a server has a field \"password\": name a password_file or a password_env instead, so that the file holds no \
              secret"
                 .to_owned()
-        } else {
-            text.lines().next().unwrap_or("not readable").to_owned()
         }
-    })
+        Error::SerdeUnknownField { expected, .. } => {
+            format!("a field that a server does not have; it has {}", expected.join(", "))
+        }
+        Error::DuplicateMappingKey { .. } => "a key that is there twice".to_owned(),
+        Error::SerdeInvalidType { expected, .. } => format!("the wrong type, expected {expected}"),
+        Error::Eof { .. } => "the text ends too early".to_owned(),
+        Error::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
+        _ => "not valid as YAML, or of the wrong type".to_owned(),
+    };
+    format!("{place}{problem}")
 }
 
 /// The inventories of every `metal_servers` in the output of `show -json`.
@@ -128,6 +142,17 @@ mod tests {
         assert!(problem.contains("password_file"), "{problem}");
         assert!(!problem.contains("hunter2"), "{problem}");
         assert!(parse_inventory("a: [1, 2]").is_err());
-        assert!(parse_inventory("a: {endpiont: x}").is_err());
+        let problem = parse_inventory("a:\n  endpiont: x").unwrap_err();
+        assert!(problem.starts_with("line 2, column 3: ") && problem.contains("endpoint"), "{problem}");
+        for misplaced in [
+            "a: {endpoint: https://x, hunter2: }",
+            "a: {labels: hunter2}",
+            "a: {x: !hunter2 y}",
+            "hunter2",
+            "a: *hunter2",
+        ] {
+            let problem = parse_inventory(misplaced).unwrap_err();
+            assert!(!problem.contains("hunter2"), "{problem}");
+        }
     }
 }

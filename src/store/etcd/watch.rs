@@ -131,5 +131,5 @@ async fn look(watch: &Watch) -> Result<i64, StoreError> {
             watch.watchers.moved(key, moved.unwrap_or(0));
         }
     }
-    first.ok_or_else(|| link.faults.unavailable("nobody watches"))
+    first.ok_or_else(|| link.faults.unavailable("no watch is open"))
 }

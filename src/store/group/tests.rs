@@ -15,11 +15,11 @@ use crate::{
     clock::SimulatedClock,
     maintenance::{
         ids::{Attachment, Fence, MaintenanceId, Runner, Token, Uid},
-        lock::Request,
+        lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
         spec::{Kind, Spec},
     },
     store::{
-        optimistic::{Loaded, Written},
+        optimistic::{Commits, Loaded, Written},
         recall::OwnProcesses,
     },
 };

@@ -7,6 +7,7 @@
 
 mod alive;
 mod commit;
+mod conditional;
 mod fault;
 mod journal;
 mod link;
@@ -46,11 +47,11 @@ use super::{
     Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     lease_end,
-    optimistic::{Change, Conditional, Loaded, Written as Changed, look},
+    optimistic::{Loaded, look},
     recall::OwnProcesses,
     told::ToldTime,
     versions::Supported,
-    views::{Known, Snapshot, Stored, Views},
+    views::{Known, Snapshot, Views},
     watchers::{Lookout, Watchers},
 };
 use crate::{
@@ -254,51 +255,6 @@ async fn known(link: &Link) -> Result<String, StoreError> {
     let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it has no id"))?;
     SUPPORTED.check(meta.schema, false, &link.faults)?;
     Ok(meta.store_id)
-}
-
-#[async_trait]
-impl Conditional for KubernetesStore {
-    async fn load(&self, key: &LockKey, _: Option<Stored>) -> Result<Loaded, StoreError> {
-        self.link.patience.repeat(|| self.load_once(key)).await
-    }
-
-    async fn recall(&self, own: &Stored) -> Option<Loaded> {
-        self.own_processes.loaded(own, self.now().await.ok()?)
-    }
-
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Changed>, StoreError> {
-        let key = &change.after.key;
-        let row = match self.rows().get(key).cloned() {
-            Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
-            _ if change.before.revision == 0 => Arc::new(Row::empty(key)),
-            // Somebody else wrote meanwhile, and a reader of this process has seen it.
-            _ => return Ok(None),
-        };
-        let commit = async {
-            // A newer version may have migrated the store since this process opened it. This look is not part of the commit,
-            // so a migration of this kind of store sets the schema first and then writes each lock: a commit that was
-            // prepared before then fails on its condition; and so does one that was made from what such a commit wrote.
-            if !row.checked {
-                SUPPORTED.check_open(whole::schema(&self.link).await?, &self.link.faults)?;
-            }
-            commit::commit(&self.link, &self.names, &row, change).await
-        };
-        let Some(map) = self.link.patience.once(commit).await? else { return Ok(None) };
-        if let Ok(row) = Row::of(&map, &self.link.faults) {
-            self.keep(key, &Arc::new(Row { checked: true, ..row }));
-        }
-        let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(Changed { revision, parts: change.parts(), raw: None }))
-    }
-
-    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
-        self.watch.watchers.went_back(key);
-        self.link.faults.went_back(cause)
-    }
-
-    fn unanswered(&self) -> StoreError {
-        self.link.faults.unavailable("the reply to a change was not awaited")
-    }
 }
 
 #[async_trait]

@@ -40,7 +40,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         .await
         .map_err(fault)?;
     let oddities: Vec<(String,)> = sqlx::query_as(
-        "SELECT 'the approval ' || a.uid || ' is for ' || a.lock_key || ', which nobody claims' FROM metal.approvals AS a \
+        "SELECT 'the approval ' || a.uid || ' is for ' || a.lock_key || ', which is not claimed' FROM metal.approvals AS a \
          JOIN metal.locks AS l USING (lock_key) WHERE l.claim IS NULL \
          UNION ALL \
          SELECT 'the record ' || m.uid || ' was written after ' || m.lock_key FROM metal.maintenances AS m \

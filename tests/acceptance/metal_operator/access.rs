@@ -123,7 +123,7 @@ async fn every_way_into_a_cluster_works_or_says_why_not() {
     let (_, denied, says) = &wrong[5];
     configure_as(&workspace, denied);
     workspace.apply().await.failed().says(says);
-    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

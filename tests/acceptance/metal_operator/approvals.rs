@@ -69,7 +69,7 @@ for_each_host! {
             until_asked(&ours).await;
 
             configure(&world, &theirs, &approval("maintenance = \"ops/other\""));
-            theirs.try_plan().await.failed().says("There is no such request").says("ops/other is not asked for node1");
+            theirs.try_plan().await.failed().says("Maintenance is not pending").says("ops/other is not asked for node1");
             configure(&world, &theirs, &approval("maintenance = \"ops/bios\""));
             let plan = theirs.try_plan().await.succeeded();
             plan.says("Maintenance will be approved").says("counts for everything that is asked").says("BIOS 2.19");

@@ -138,7 +138,7 @@ for_each_host! {
         refused.says("ImageValidation").says("no registry has it");
         workspace.destroy().await.succeeded();
         world.until_state("node1", "Available").await;
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 

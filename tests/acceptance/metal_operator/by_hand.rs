@@ -146,7 +146,7 @@ for_each_host! {
             assert!(!is_marked(&world).await, "{family:?}: {}", world.server("node1").await);
             world.until_state("node1", "Reserved").await;
             assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new(), "{family:?}");
-            workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+            workspace.metal(&["queue"]).await.succeeded().says("No server is held");
             workspace.destroy().await.succeeded();
         }
     }
@@ -164,7 +164,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     proxy.cut();
     let said = metal(&workspace, &words(&release)).await.succeeded();
     said.says("ops/bios is over; node1 was left as it is").says("is LEFT there").says(by_hand);
-    metal(&workspace, &["queue"]).await.succeeded().says("Nobody holds a server");
+    metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
     metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
     proxy.mend();
     let other = Key::within("others", "later");

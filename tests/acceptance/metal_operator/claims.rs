@@ -82,7 +82,7 @@ for_each_host! {
             assert_eq!(secrets(&world).await.len(), 2);
 
             let plan = workspace.run(DESTROY).await.succeeded();
-            plan.says("A server will be switched off and given back").says("node1: ServerClaim default/a goes");
+            plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
             plan.says("Then the next claim may have it").says("wipes no disk");
             let retain = json!({"spec": {"reclaimPolicy": "Retain"}});
             world.cluster.merge(Kind::Server, &Key::cluster("node1"), retain).await.unwrap();
@@ -199,7 +199,7 @@ for_each_host! {
         let asker = workspace.beside();
         configure(&world, &asker, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         asker.apply().await.failed().says("approval on ServerClaim default/a");
-        workspace.refresh().await.succeeded().says("Maintenance is asked for on servers that you own").says("BIOS 2.19");
+        workspace.refresh().await.succeeded().says("Maintenance pending on claimed servers").says("BIOS 2.19");
         let seen = workspace.resource(CLAIM).await.unwrap();
         let queue = ["claims", "--metal-operator"];
         let mut by_hand = workspace.beside();
@@ -218,7 +218,7 @@ for_each_host! {
         let mine = claim("b", "ignition = { secret_name = \"a-ignition\" }");
         configure(&world, &workspace, &mine);
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("A server will be switched off and given back").says("node1: ServerClaim default/a goes");
+        plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
         let plan = workspace.run(DESTROY).await.succeeded();
         plan.says("Maintenance that waits for approval starts when a claim goes").says("ops/bios would need no approval");
         workspace.destroy().await.succeeded();

@@ -138,7 +138,7 @@ async fn whole(family: Family, host: Host, name: &str, body: &str) {
         assert!(!annotations.contains("terraform-provider-metal"), "{annotations}");
         assert!(server["spec"]["unclaimable"] != true, "{server}");
     }
-    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
 macro_rules! families {

@@ -213,7 +213,7 @@ for_each_host! {
         words.extend(["--reason", reason.trim_matches('"')]);
         runner.metal(&words).await.succeeded().says("ops/bios-2-19 is over");
         world.until_state("node1", "Reserved").await;
-        runner.metal(&["--metal-operator", "queue"]).await.succeeded().says("Nobody holds a server");
+        runner.metal(&["--metal-operator", "queue"]).await.succeeded().says("No server is held");
     }
 }
 

@@ -180,7 +180,7 @@ for_each_host! {
         let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
         said.is_silent_about("is as it was").says("ops/bios is over, but node1 was not restored");
         said.says("is gone").says("Power is On now, and was On before").says("the Server is Reserved");
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
         // The same for who destroys.
         workspace.destroy().await.succeeded();
@@ -239,7 +239,7 @@ async fn an_overdue_hold_is_not_ended_for_who_may_not_start() {
     configure(&world, &second, &next);
     second.apply().await.failed().says("maintenance-approved");
     assert_eq!(first.resource(HELD).await.unwrap()["state"], "InMaintenance");
-    first.plan().await.run.says("A hold is overdue");
+    first.plan().await.run.says("Maintenance is overdue");
     assert!(requests(&world).await.iter().any(|one| text(one, "/status/state") == "InMaintenance"));
     world.approve("owners", "claim1").await;
     configure(&world, &second, &next.replace("6s", "60s"));

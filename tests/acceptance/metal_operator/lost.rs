@@ -47,7 +47,7 @@ async fn taken_while_preparing(world: &World, host: Host, to: Option<&Key>) {
     assert!(workspace.resource(HELD).await.is_none(), "{}", run.output);
     assert!(ours(world, "node1").await.is_none(), "our request is still there");
     assert_eq!(holder(world, "node1").await.as_ref(), to);
-    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,14 +78,14 @@ for_each_host! {
         until_request(&world, &other, "Pending").await;
         hand_to(&world, "node1", Some(&other)).await;
         let before = resets(&world, "node1");
-        workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system").says("others/other");
+        workspace.refresh().await.succeeded().says("External maintenance system revoked the server").says("others/other");
         assert!(workspace.resource(HELD).await.is_some());
         workspace.destroy().await.succeeded().says("power and boot were left as they are");
         assert_eq!(resets(&world, "node1"), before);
         assert_eq!(holder(&world, "node1").await, Some(other));
         assert!(ours(&world, "node1").await.is_none());
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 
@@ -99,7 +99,7 @@ async fn a_request_that_a_person_deletes_ends_the_hold_and_nothing_is_switched()
     withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
     world.until_state("node1", "Reserved").await;
     world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
-    workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system");
+    workspace.refresh().await.succeeded().says("External maintenance system revoked the server");
     let before = resets(&world, "node1");
     workspace.destroy().await.succeeded();
     assert_eq!(resets(&world, "node1"), before);
@@ -120,7 +120,7 @@ async fn a_reference_to_a_request_that_was_torn_out_is_removed() {
     tear_out(&world, world.maintenances(), &key).await;
     gate.open();
     assert_eq!(holder(&world, "node1").await, Some(key));
-    workspace.refresh().await.succeeded().says("A server was taken away by its own maintenance system");
+    workspace.refresh().await.succeeded().says("External maintenance system revoked the server");
     workspace.destroy().await.succeeded();
     assert_eq!(holder(&world, "node1").await, None);
     world.until_state("node1", "Reserved").await;

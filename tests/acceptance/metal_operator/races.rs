@@ -81,7 +81,7 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
     run.says("node1 cannot be taken").says("and is not ours").says("reason \"swap disk 3\"");
     assert_eq!(fields(world.object(world.maintenances(), &foreign).await), before);
     assert_eq!(holder(&world, "node1").await, Some(foreign));
-    workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
 /// The race that makes two requests believe that they have the server.

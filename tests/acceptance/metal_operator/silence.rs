@@ -71,7 +71,7 @@ for_each_host! {
         let plan = workspace.try_plan().await.succeeded();
         plan.says("The cluster did not answer").says("last known values").says("no answer within 3s");
         let plan = workspace.run(&["plan", "-destroy"]).await.succeeded();
-        plan.says("A server will be switched off and given back").says("could not be looked at");
+        plan.says("Server will be powered off and unbound").says("could not be looked at");
         proxy.heal();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         assert!(world.find(Kind::Claim, &Key::within("owners", "claim1")).await.is_some());
@@ -109,6 +109,6 @@ for_each_host! {
         world.until_state("node1", "Reserved").await;
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
         assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
-        workspace.metal(&["queue"]).await.succeeded().says("Nobody holds a server");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }

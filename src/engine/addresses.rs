@@ -1,0 +1,106 @@
+//! Whole addresses of images: records keep them without their signatures, the process that acts has them from its
+//! configuration.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::{
+    backend::BackendError,
+    maintenance::{
+        address::{is_sealed, same, seal, without_secrets},
+        machine::BootOverride,
+        spec::{BootMethod, Spec},
+        state::{Maintenance, PriorState},
+        step::Action,
+    },
+};
+
+use super::EngineError;
+
+/// The whole addresses that this process was told, by their stored form.
+#[derive(Debug, Default)]
+pub(super) struct Addresses(Mutex<HashMap<String, SecretString>>);
+
+impl Addresses {
+    /// Keeps the address of a specification; the newest signature counts.
+    pub(super) fn keep(&self, spec: &Spec) {
+        let Some(boot) = spec.boot.as_ref().filter(|boot| boot.method != BootMethod::BootOperator) else { return };
+        let Some(image) = &boot.image else { return };
+        self.keep_as(seal(image, boot.image_sha256.as_deref()), image);
+    }
+
+    /// Keeps an address of which only itself is known.
+    pub(super) fn keep_plain(&self, image: &str) {
+        for sha256 in [None, Some("")] {
+            self.keep_as(seal(image, sha256), image);
+        }
+    }
+
+    fn keep_as(&self, sealed: String, image: &str) {
+        if sealed != image {
+            self.known().insert(sealed, SecretString::from(image));
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, SecretString>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole address.
+    pub(super) fn open(&self, image: &str) -> Result<String, EngineError> {
+        if !is_sealed(image) {
+            return Ok(image.to_owned());
+        }
+        let known = self.known().get(image).map(|whole| whole.expose_secret().to_owned());
+        known.ok_or_else(|| {
+            let image = image.split('#').next().unwrap_or_default().to_owned();
+            EngineError::AddressUnknown { image }
+        })
+    }
+
+    /// The action as a machine is asked for it.
+    pub(super) fn open_action(&self, action: &Action) -> Result<Action, EngineError> {
+        Ok(match action {
+            Action::Insert { slot, image, write_protected } => {
+                Action::Insert { slot: slot.clone(), image: self.open(image)?, write_protected: *write_protected }
+            }
+            Action::SetBoot { wanted, clear_http_boot_uri } => {
+                let http_boot_uri = wanted.http_boot_uri.as_deref().map(|image| self.open(image)).transpose()?;
+                let wanted = BootOverride { http_boot_uri, ..wanted.clone() };
+                Action::SetBoot { wanted, clear_http_boot_uri: *clear_http_boot_uri }
+            }
+            other => other.clone(),
+        })
+    }
+}
+
+/// What a machine said about an action, without the signature that it may have repeated.
+pub(super) fn said(error: &BackendError, opened: &Action) -> String {
+    let text = error.to_string();
+    match opened {
+        Action::Insert { image, .. } => without_secrets(&text, image),
+        Action::SetBoot { wanted: BootOverride { http_boot_uri: Some(image), .. }, .. } => {
+            without_secrets(&text, image)
+        }
+        _ => text,
+    }
+}
+
+/// A prior state in which the images of the record itself are kept as the record keeps them. Others stay whole: no
+/// configuration has them, and they have to be restored.
+pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
+    let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
+    let specs = std::iter::once(&record.spec).chain(updates);
+    let own: Vec<String> = specs.filter_map(|spec| spec.sealed().boot?.image).collect();
+    let uri = prior.boot.as_mut().map(|boot| &mut boot.http_boot_uri);
+    for image in prior.media.iter_mut().map(|slot| &mut slot.image).chain(uri).flatten() {
+        if let Some(own) = own.iter().find(|own| same(image, own)) {
+            image.clone_from(own);
+        }
+    }
+    prior
+}

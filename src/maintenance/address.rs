@@ -1,0 +1,215 @@
+//! Addresses of images that carry a signature.
+//!
+//! Their query may let every reader fetch the image, so a record keeps the address without it: what leads to the image, and
+//! a digest of the parameters that choose it. The process that acts has the whole address from its configuration. Two
+//! signatures of one address are the same address here, because each run of a configuration may sign it again.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::spec::{BootMethod, BootSpec, Spec};
+
+/// Begins the fragment of an address that was shortened. A fragment is never sent to a server.
+const MARK: &str = "metal-sealed:";
+
+/// The digest where `image_sha256` says what the image is: then no parameter chooses it.
+const BY_CONTENT: &str = "content";
+
+/// Parameters that prove a right to read and choose nothing, in lower case. One that is missing here only makes a new
+/// signature count as another image.
+const SIGNATURES: [&str; 30] = [
+    "signature",
+    "sig",
+    "sign",
+    "expires",
+    "expiry",
+    "expire",
+    "exp",
+    "policy",
+    "key-pair-id",
+    "token",
+    "access_token",
+    "auth",
+    "auth_key",
+    "authorization",
+    "jwt",
+    "hmac",
+    "md5",
+    "secret",
+    "password",
+    "api_key",
+    "apikey",
+    "googleaccessid",
+    "awsaccesskeyid",
+    "ossaccesskeyid",
+    "security-token",
+    "temp_url_sig",
+    "temp_url_expires",
+    "verify",
+    "hdnea",
+    "hdnts",
+];
+
+/// Beginnings of such parameters.
+const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "x-cos-"];
+
+/// Parameters of a shared access signature (Azure); they count where `sig` is one of them.
+const SHARED_ACCESS: [&str; 14] =
+    ["se", "sp", "sv", "sr", "st", "spr", "sip", "ss", "srt", "skoid", "sktid", "skt", "ske", "sks"];
+
+/// The address without user, query and fragment, and with a digest of what else chooses the image. One that has none of
+/// them, that was shortened already, or that is not a URL stays as it is.
+#[must_use]
+pub fn seal(address: &str, sha256: Option<&str>) -> String {
+    let Ok(mut url) = Url::parse(address) else { return address.to_owned() };
+    let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if is_sealed(address) || url.cannot_be_a_base() || (bare && url.password().is_none()) {
+        return address.to_owned();
+    }
+    let digest = if sha256.is_some() { BY_CONTENT.to_owned() } else { digest(&url) };
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(Some(&format!("{MARK}{digest}")));
+    url.into()
+}
+
+/// Whether parts of the address are missing.
+#[must_use]
+pub fn is_sealed(address: &str) -> bool {
+    address.split_once('#').is_some_and(|(_, fragment)| fragment.starts_with(MARK))
+}
+
+/// Whether an address that a machine shows is the one of a record.
+#[must_use]
+pub fn same(shown: &str, recorded: &str) -> bool {
+    let by_content = recorded.ends_with(&format!("#{MARK}{BY_CONTENT}"));
+    shown == recorded || (is_sealed(recorded) && seal(shown, by_content.then_some("")) == recorded)
+}
+
+/// [`same`], of two that may be missing.
+pub(super) fn same_or_none(shown: Option<&str>, recorded: Option<&str>) -> bool {
+    match (shown, recorded) {
+        (Some(shown), Some(recorded)) => same(shown, recorded),
+        (shown, recorded) => shown == recorded,
+    }
+}
+
+/// Text of a machine without the parts of an address that [`seal`] leaves out.
+#[must_use]
+pub fn without_secrets(text: &str, address: &str) -> String {
+    let Ok(url) = Url::parse(address) else { return text.to_owned() };
+    let query = url.query().unwrap_or_default();
+    let values = query.split('&').filter_map(|part| part.split_once('=')).map(|(_, value)| value);
+    let decoded: Vec<_> = url.query_pairs().map(|(_, value)| value.into_owned()).collect();
+    let parts = [query, url.password().unwrap_or_default(), url.fragment().unwrap_or_default()];
+    let parts = parts.into_iter().chain(values).chain(decoded.iter().map(String::as_str));
+    // Shorter ones are no secrets, and would take words apart.
+    parts.filter(|part| part.len() > 3).fold(text.to_owned(), |text, part| text.replace(part, "…"))
+}
+
+fn digest(url: &Url) -> String {
+    let shared = url.query_pairs().any(|(name, _)| name == "sig");
+    let mut choosing = Sha256::new();
+    for (name, value) in url.query_pairs() {
+        let lower = name.to_ascii_lowercase();
+        let signs = SIGNATURES.contains(&lower.as_str())
+            || PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+            || (shared && SHARED_ACCESS.contains(&lower.as_str()));
+        if !signs {
+            choosing.update(format!("{}:{name}{}:{value}", name.len(), value.len()));
+        }
+    }
+    choosing.finalize()[..16].iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+impl BootSpec {
+    /// The specification as a record keeps it.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        let image = match self.method {
+            BootMethod::Http | BootMethod::VirtualMedia => {
+                self.image.as_deref().map(|image| seal(image, self.image_sha256.as_deref()))
+            }
+            // Names in a registry have no signature.
+            BootMethod::BootOperator | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
+        };
+        Self { image, ..self.clone() }
+    }
+}
+
+impl Spec {
+    /// The specification as a record keeps it.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        Self { boot: self.boot.as_ref().map(BootSpec::sealed), ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::spec::Kind;
+
+    const SIGNED: &str = "https://images.example/a.iso?X-Amz-Signature=abc123&X-Amz-Date=20260101&versionId=7";
+
+    #[test]
+    fn a_sealed_address_leads_to_the_image_and_opens_nothing() {
+        let sealed = seal(SIGNED, None);
+        assert!(sealed.starts_with("https://images.example/a.iso#metal-sealed:"), "{sealed}");
+        for part in ["abc123", "20260101", "versionId", "X-Amz"] {
+            assert!(!sealed.contains(part), "{sealed}");
+        }
+        assert_eq!(seal(&sealed, None), sealed);
+        assert!(is_sealed(&sealed) && !is_sealed(SIGNED));
+        let named = seal("https://user:hunter2@images.example/a.iso", None);
+        assert!(!named.contains("hunter2") && !named.contains("user"), "{named}");
+        for kept in ["https://images.example/a.iso", "registry.example/os:1", "oci:os@sha256:abc"] {
+            assert_eq!(seal(kept, None), kept);
+        }
+    }
+
+    #[test]
+    fn another_signature_is_the_same_image_and_another_version_is_not() {
+        let again = SIGNED.replace("abc123", "def456").replace("20260101", "20260202");
+        assert_eq!(seal(&again, None), seal(SIGNED, None));
+        assert!(same(&again, &seal(SIGNED, None)) && !same(&again, SIGNED));
+        let other = SIGNED.replace("versionId=7", "versionId=8");
+        assert_ne!(seal(&other, None), seal(SIGNED, None));
+        assert_eq!(seal(&other, Some("00")), seal(SIGNED, Some("00")), "the content says which image it is");
+        assert!(same(&other, &seal(SIGNED, Some("00"))));
+        let azure = "https://a.example/i.iso?sv=1&se=2026&sr=b&sig=x";
+        assert_eq!(seal(&azure.replace("2026", "2027").replace("sig=x", "sig=y"), None), seal(azure, None));
+        assert_ne!(seal("https://a.example/i?st=1", None), seal("https://a.example/i?st=2", None));
+    }
+
+    #[test]
+    fn a_new_signature_is_the_same_request() {
+        let spec = |image: &str| {
+            let boot = BootSpec {
+                ignition: None,
+                method: BootMethod::Http,
+                image: Some(image.to_owned()),
+                image_sha256: None,
+                once: true,
+                boot_mode: None,
+                ready_when: None,
+            };
+            Spec { boot: Some(boot), ..Spec::new(Kind::Maintenance, "node-1") }
+        };
+        assert_eq!(spec(SIGNED).digest(), spec(&SIGNED.replace("abc123", "def456")).digest());
+        assert_eq!(spec(SIGNED).digest(), spec(SIGNED).sealed().digest());
+        assert_ne!(spec(SIGNED).digest(), spec(&SIGNED.replace("versionId=7", "versionId=8")).digest());
+    }
+
+    #[test]
+    fn words_of_a_machine_lose_the_signature() {
+        let said = format!("The value {SIGNED} is not supported; signature abc123.");
+        let kept = without_secrets(&said, SIGNED);
+        assert!(kept.contains("images.example/a.iso") && !kept.contains("abc123"), "{kept}");
+    }
+}

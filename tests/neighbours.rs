@@ -1,0 +1,201 @@
+//! What neighbours on one machine and in one network get: no core dump, no file of theirs that is followed, and no password for a
+//! server that a name leads to since the last request.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![cfg(target_os = "linux")]
+
+#[path = "wire/host.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod host;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        process::ExitStatusExt as _,
+    },
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bmc_simulator::{JournalQuery, Simulator, SimulatorConfig};
+use host::{Host, Start};
+use rustix::process::{DumpableBehavior, dumpable_behavior};
+use secrecy::{ExposeSecret as _, SecretString};
+use terraform_provider_metal::{
+    backend::{
+        Backend as _, BackendError,
+        redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint},
+    },
+    clock::SystemClock,
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+fn program() -> std::path::PathBuf {
+    env!("CARGO_BIN_EXE_terraform-provider-metal").into()
+}
+
+/// A program that aborts under `ulimit -c unlimited`, in a folder of its own.
+fn dumps(command: &str, folder: &std::path::Path) -> bool {
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("ulimit -c unlimited && exec {command}")])
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    host::signal("ABRT", child.id());
+    child.wait().unwrap().core_dumped()
+}
+
+#[tokio::test]
+async fn the_memory_of_the_provider_is_in_no_core_dump() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::Dumpable, "this process could be dumped");
+    let start = Start { program: Some(program()), shell: Some("ulimit -c unlimited; exec \"$1\""), ..Start::default() };
+    let mut host = Host::start_with(start).await;
+    let pid = host.child.id().unwrap();
+    // The files of a process that cannot be dumped belong to root, whoever runs it; where root runs it, the dump itself tells.
+    let owner = fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid();
+    assert_eq!(owner, 0);
+    host.signal("ABRT");
+    let status = host.child.wait().await.unwrap();
+    assert!(status.signal().is_some(), "{status}");
+    assert!(!status.core_dumped(), "the provider left a core dump");
+
+    let folder = tempfile::tempdir().unwrap();
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        dumps("cat", folder.path()) || !root,
+        "no process is dumped here, and root sees no owner: this shows nothing"
+    );
+}
+
+/// Another user of the machine places files and links where the provider will put its socket.
+#[tokio::test]
+async fn nothing_in_a_shared_temporary_folder_is_followed_or_shared() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let (shared, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    // The names cannot be known beforehand; these are those that could be.
+    for name in ["tf", "tf0", "s", "tf.sock", "plugin"] {
+        symlink(elsewhere.path(), shared.path().join(name)).unwrap();
+    }
+    let mut folders = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let variables = [("TMPDIR", shared.path().display().to_string())].into();
+        // The socket's folder is named by the host; without one it is in TMPDIR.
+        let start = Start {
+            program: Some(program()),
+            variables,
+            shell: Some("unset PLUGIN_UNIX_SOCKET_DIR; umask 000; exec \"$1\""),
+        };
+        let host = Host::start_with(start).await;
+        let folder = host.socket.parent().unwrap().to_owned();
+        assert_eq!(folder.parent(), Some(shared.path()));
+        let of = fs::symlink_metadata(&folder).unwrap();
+        assert!(of.is_dir() && of.permissions().mode() & 0o777 == 0o700, "{:o}", of.permissions().mode());
+        assert!(folders.insert(folder.clone()), "the same name twice");
+        let random = folder.file_name().unwrap().to_string_lossy().len();
+        assert!(random >= 8, "{}", folder.display());
+        host.shut_down().await;
+        assert!(!folder.exists());
+    }
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "a link was followed");
+    assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 5, "something was left");
+}
+
+/// One address behind which another server can be put, as a changed DNS record does it.
+struct Name {
+    address: String,
+    leads_to: Arc<Mutex<u16>>,
+    /// Dropped to end the connections that there are.
+    open: Arc<tokio::sync::Mutex<JoinSet<()>>>,
+}
+
+impl Name {
+    async fn of(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let (leads_to, open) = (Arc::new(Mutex::new(port)), Arc::<tokio::sync::Mutex<JoinSet<()>>>::default());
+        let (to, connections) = (Arc::clone(&leads_to), Arc::clone(&open));
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let port = *to.lock().unwrap();
+                connections.lock().await.spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await {
+                        let _ = copy_bidirectional(&mut stream, &mut server).await;
+                    }
+                });
+            }
+        });
+        Self { address, leads_to, open }
+    }
+
+    async fn leads_to(&self, port: u16) {
+        *self.leads_to.lock().unwrap() = port;
+        self.open.lock().await.shutdown().await;
+    }
+}
+
+fn port(simulator: &Simulator) -> u16 {
+    let url: reqwest::Url = simulator.url(&simulator.systems()[0]).unwrap().parse().unwrap();
+    url.port().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let (ours, theirs) = (SimulatorConfig::with_systems(1), SimulatorConfig::with_systems(1));
+    let (ours, theirs) = (Simulator::start(ours).await.unwrap(), Simulator::start(theirs).await.unwrap());
+    let trust = ours.trust().unwrap();
+    let pin = parse_fingerprint(&trust.certificate_sha256).unwrap();
+    // The last one trusts any certificate: with it the other server is asked, or this would show nothing.
+    for trust in [Trust::Authority(trust.ca_pem.clone()), Trust::Fingerprint(pin), Trust::Anything] {
+        for authentication in [Authentication::Session, Authentication::Basic] {
+            let name = Name::of(port(&ours)).await;
+            let server = ServerSettings {
+                endpoint: name.address.parse().unwrap(),
+                system_id: None,
+                lock_key: None,
+                labels: BTreeMap::new(),
+                username: ours.credentials().username.clone(),
+                password: SecretString::from(ours.credentials().password.expose_secret()),
+                trust: trust.clone(),
+            };
+            let servers = [("node".to_owned(), server)].into();
+            let request_timeout = Duration::from_secs(3);
+            let settings = RedfishSettings { servers, authentication, request_timeout, ..RedfishSettings::default() };
+            let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+            let machine = backend.machine("node").unwrap();
+            machine.observe().await.unwrap();
+
+            name.leads_to(port(&theirs)).await;
+            let error = loop {
+                match machine.observe().await {
+                    // A connection that just ended is noticed by the request that uses it.
+                    Err(BackendError::Unreachable { .. } | BackendError::ReplyLost { .. }) => {}
+                    other => break other.map(|_| ()),
+                }
+            };
+            if trust == Trust::Anything {
+                assert!(!theirs.journal(&JournalQuery::default()).is_empty(), "{error:?}");
+                return;
+            }
+            assert!(matches!(error, Err(BackendError::Untrusted { .. })), "{trust:?}: {error:?}");
+            let heard = theirs.journal(&JournalQuery::default());
+            assert!(heard.is_empty(), "the other server was asked: {heard:?}");
+
+            // Led back, it goes on.
+            name.leads_to(port(&ours)).await;
+            while machine.observe().await.is_err() {}
+            backend.close().await;
+        }
+    }
+}
