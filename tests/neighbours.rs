@@ -26,7 +26,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use terraform_provider_metal::{
     backend::{
         Backend as _, BackendError,
-        redfish::{Authentication, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint},
+        redfish::{
+            Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
+        },
     },
     clock::SystemClock,
 };
@@ -167,6 +169,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
                 labels: BTreeMap::new(),
                 username: ours.credentials().username.clone(),
                 password: SecretString::from(ours.credentials().password.expose_secret()),
+                media: MediaSettings::default(),
                 trust: trust.clone(),
             };
             let servers = [("node".to_owned(), server)].into();

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use terraform_provider_metal::{
     backend::{
         Backend as _,
-        redfish::{Authentication, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+        redfish::{Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust},
     },
     clock::{Clock, SystemClock},
     maintenance::machine::{BootOverride, ResetType},
@@ -181,6 +181,7 @@ impl Redfish {
             labels: BTreeMap::new(),
             username: "root".to_owned(),
             password: SecretString::from(SENTINEL),
+            media: MediaSettings::default(),
             trust: Trust::Fingerprint([0; 32]),
         };
         RedfishSettings {

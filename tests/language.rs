@@ -1,0 +1,55 @@
+//! Plain words: patterns that a reader whose first language is not English stumbles over, and how many lines have them. The
+//! numbers may only fall; CONTRIBUTING.md says what to write instead.
+
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
+use std::{fs, path::Path};
+
+use regex::Regex;
+
+/// A pattern, and how many lines of `src` and `docs` match it at most.
+const PATTERNS: [(&str, usize); 10] = [
+    (r"\b[Ww]hoever\b|\b[Ww]ho (only|finds|comes|looks|leaves|died|first)\b", 70),
+    (r"\b([Ss]ome|[Nn]o|[Aa]ny|[Ee]very)body\b", 311),
+    (r"\b(giv(e|es|en|ing)|gave|puts?|putting|tak(e|es|en|ing)|took)( [a-z']+){0,4} back\b", 198),
+    (r"\b[Ww]hat (is|was) (asked|seen|there|held|known|said|told|wanted|over|left|so)\b", 191),
+    (r"[^e] is no ([a-kn-z]|l[^o]|m[^o]|mom)", 55),
+    (r"\b(by the way|all the same|on every way|hangs? on|time is over|anew|afresh|mend(s|ed)?|for ever)\b", 90),
+    (r"\b(owner's|somebody's|whose|owner) (word|words|yes)\b|\b(a|the|one) yes\b", 43),
+    (r"own (maintenance )?systems?\b", 68),
+    (r"//[/!] The same\b", 26),
+    (
+        r"(struct|enum|trait|type) (About|Asked|Found|Held|Known|Link|Own|Place|Said|Seen|Standing|Talk|Words|Written)\b",
+        40,
+    ),
+];
+
+fn lines_below(folder: &Path, lines: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            lines_below(&path, lines);
+        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "md") {
+            let text = fs::read_to_string(&path).unwrap();
+            lines.extend(text.lines().map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+}
+
+#[test]
+fn words_that_readers_stumble_over_become_fewer() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut lines = Vec::new();
+    for folder in ["src", "docs"] {
+        lines_below(&root.join(folder), &mut lines);
+    }
+    let mut more = Vec::new();
+    for (pattern, most) in PATTERNS {
+        let wanted = Regex::new(pattern).unwrap();
+        let found: Vec<&String> = lines.iter().filter(|line| wanted.is_match(line)).collect();
+        if found.len() > most {
+            more.push(format!("{} of at most {most} lines match {pattern}", found.len()));
+        }
+    }
+    assert!(more.is_empty(), "write it another way (CONTRIBUTING.md, Words):\n{}", more.join("\n"));
+}
