@@ -176,6 +176,12 @@ impl BootOverride {
         self.target.as_deref() == Some(Self::OPERATED)
     }
 
+    /// Whether it boots one entry of the firmware's menu, and not only a kind of device.
+    #[must_use]
+    pub fn names_an_entry(&self) -> bool {
+        self.uefi_target.is_some() || self.boot_next.is_some()
+    }
+
     /// Whether the firmware's own order decides, whatever target is still listed.
     #[must_use]
     pub fn is_disabled(&self) -> bool {

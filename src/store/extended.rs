@@ -14,6 +14,7 @@ use crate::maintenance::{
     address,
     extension::Extension,
     lock::{ServerLock, Slot},
+    machine::BootOverride,
 };
 
 /// The number of this form. Each later form has a higher one: a version refuses a lock with a number that it does not know.
@@ -30,6 +31,7 @@ pub(super) fn is_extended(lock: &ServerLock) -> bool {
         let image = record.spec.boot.as_ref().and_then(|boot| boot.image.as_deref());
         record.update.is_some()
             || image.is_some_and(address::is_sealed)
+            || record.prior.as_ref().and_then(|prior| prior.boot.as_ref()).is_some_and(BootOverride::names_an_entry)
             || !record.spec.allow_under.is_empty()
             || passes_on
     });
@@ -168,5 +170,9 @@ mod tests {
         let mut listed = lock.clone();
         listed.active[0].spec.allow_under.push("others".into());
         assert!(matches!(StoredSlot::of(&listed), Some(StoredSlot::Extended(_))));
+        let mut entry = lock.clone();
+        let prior = entry.active.iter_mut().find_map(|record| record.prior.as_mut()).unwrap();
+        prior.boot = Some(BootOverride { uefi_target: Some("PciRoot(0x0)".into()), ..BootOverride::default() });
+        assert!(is_extended(&entry));
     }
 }

@@ -56,7 +56,7 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     workspace.metal(&["show", "tests/nothing"]).await.failed().says("tests/nothing is not in sqlite://");
     workspace.destroy().await.succeeded();
     workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("No server is held");
-    workspace.metal(&["queue"]).await.succeeded().says("waits for one in sqlite://");
+    workspace.metal(&["queue"]).await.succeeded().says("waited for in sqlite://");
 }
 
 /// The first command of a newcomer: it reads only, makes no store, and names what is wrong.

@@ -30,7 +30,7 @@ async fn what_cannot_be_used_is_refused() {
         (r#""0 22 * * *", "long", "UTC", "2026-11-20T00:00:00Z""#, "is no duration"),
         (r#""0 22 * * *", "4h", "Mars", "2026-11-20T00:00:00Z""#, "is no time zone"),
         (r#""0 22 30 2 *", "4h", "UTC", "2026-11-20T00:00:00Z""#, "never opens"),
-        (r#""0 22 * * *", "4h", "UTC", "later""#, "is no moment"),
+        (r#""0 22 * * *", "4h", "UTC", "later""#, "is not a valid RFC 3339 timestamp"),
     ] {
         fleet.configure(&workspace, &call(arguments));
         workspace.try_plan().await.failed().says(says);

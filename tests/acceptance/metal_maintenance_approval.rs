@@ -187,8 +187,8 @@ for_each_host! {
         asker(&fleet, &ours, "escalate_after = \"30s\"");
         let waiting = ours.start_apply();
         let line = waiting.until_it_logs("waiting for approval", SOON).await;
-        assert!(line.contains("taken without an answer from"), "{line}");
-        theirs.try_plan().await.succeeded().says("Without an answer it is taken from");
+        assert!(line.contains("starts without approval at"), "{line}");
+        theirs.try_plan().await.succeeded().says("Starts without approval at");
         let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
         let approve = ["approve", "ops/bios", "--owner", "team-db", "--expires", &soon.to_string()];
         theirs.metal(&approve).await.succeeded();
@@ -205,7 +205,7 @@ for_each_host! {
     async fn an_unclaimed_server_needs_no_approval_unless_a_claim_is_required(host) {
         let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
         asker(&fleet, &ours, "");
-        ours.try_plan().await.succeeded().says("Nobody has claimed it: no approval is needed");
+        ours.try_plan().await.succeeded().says("Unclaimed: no approval is needed");
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
         asker(&fleet, &ours, "require_claim = true\n  timeouts = { create = \"1s\" }");
@@ -229,12 +229,12 @@ for_each_host! {
     async fn what_cannot_be_approved_is_refused_at_plan(host) {
         let (fleet, ours, theirs) = sides(host).await;
         for (more, says) in [
-            ("maintenance = \"ops/unknown\"", "Nobody has asked for ops/unknown"),
+            ("maintenance = \"ops/unknown\"", "ops/unknown is not pending"),
             ("maintenance = \"ops\"", "must have the form NAMESPACE/NAME"),
             ("", "Say what is approved"),
             ("maintenance = \"ops/bios\"\n  all = true", "Say what is approved"),
             ("all = true\n  expires = \"2020-01-01T00:00:00Z\"", "It is over already"),
-            ("all = true\n  expires = \"tomorrow\"", "is no moment"),
+            ("all = true\n  expires = \"tomorrow\"", "is not a valid RFC 3339 timestamp"),
             ("all = true\n  not_before = \"2090-01-02T00:00:00Z\"\n  expires = \"2090-01-01T00:00:00Z\"", "It would never count"),
         ] {
             owner(&fleet, &theirs, &approval(more));

@@ -33,7 +33,7 @@ output "w" {
         assert_eq!(told[1], json!("2026-11-22T01:00:00Z"));
         for (body, says) in [
             ("limit = 0", "not within 1 to 1000"),
-            ("from = \"soon\"", "is no moment"),
+            ("from = \"soon\"", "is not a valid RFC 3339 timestamp"),
         ] {
             let window = "window = { schedule = \"0 1 * * *\", duration = \"2h\" }";
             fleet.configure(&workspace, &format!("data \"metal_maintenance_window\" \"w\" {{\n  {window}\n  {body}\n}}\n"));

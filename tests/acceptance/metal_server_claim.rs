@@ -55,7 +55,7 @@ for_each_host! {
         fleet.configure(&asker, &maintenance("node1", "first", ""));
         asker.apply().await.succeeded();
         // What has started is not asked any more; what waits behind it is.
-        owner.refresh().await.succeeded().is_silent_about("Maintenance is asked for");
+        owner.refresh().await.succeeded().is_silent_about("Maintenance pending");
         let second = asker.beside();
         fleet.configure(&second, &maintenance("node1", "second", "wait_for = \"Enqueued\"\n  reason = \"fan\""));
         second.apply().await.succeeded();

@@ -159,7 +159,7 @@ for_each_host! {
 
         // Without `take` it is looked at, and nothing is written.
         fleet.configure_with(&workspace, &place.minded("take = false"), &maintenance("node1", "m", "server_power = \"Off\""));
-        workspace.plan().await.run.says(&format!("Node: {}, held by nobody.", place.node));
+        workspace.plan().await.run.says(&format!("Node: {}, not held.", place.node));
         workspace.apply().await.succeeded();
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();

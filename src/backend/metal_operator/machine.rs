@@ -14,7 +14,8 @@ use crate::{
     },
     maintenance::{
         machine::{
-            BootOverride, Capabilities, Ignition, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
+            BootOption, BootOverride, Capabilities, Ignition, MachineDescription, MachineView, MediaSlot, PowerState,
+            ResetType,
         },
         native::NativeWish,
     },
@@ -249,15 +250,20 @@ impl BootControl for OperatorMachine {
         let made_from = serde_json::to_value(&made_from).unwrap_or(Value::Null).to_string();
         request.set_template(Some(Template { spec, made_from })).await
     }
+
+    async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
+        match self.driven().await? {
+            Some(machine) => machine.boot_menu().await,
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 #[async_trait]
 impl MediaControl for OperatorMachine {
     async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
-        match self.driven().await? {
-            Some(machine) => machine.media().await,
-            None => Ok(Vec::new()),
-        }
+        // Also before a maintenance: a plan tells what the drives can do.
+        if self.by_redfish().await? { self.redfish().await?.media().await } else { Ok(Vec::new()) }
     }
 
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {

@@ -74,7 +74,7 @@ async fn every_way_into_a_cluster_works_or_says_why_not() {
     for (way, block) in &right {
         configure_as(&workspace, block);
         let plan = workspace.try_plan().await.succeeded();
-        assert!(plan.words().contains("Server: Available, claimed by nobody"), "{way}: {}", plan.output);
+        assert!(plan.words().contains("Server: Available, unclaimed"), "{way}: {}", plan.output);
     }
     // With the last of them everything works, not only reading.
     workspace.apply().await.succeeded();

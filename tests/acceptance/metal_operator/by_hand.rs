@@ -78,7 +78,7 @@ for_each_host! {
 
         // With kubectl, as the message says.
         world.approve("owners", "claim1").await;
-        metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from somebody else; nothing was written");
+        metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from another author; nothing was written");
         metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("is left as it is");
         assert!(world.marks("owners", "claim1").await.contains(&approved));
         world.withdraw("owners", "claim1").await;
@@ -163,7 +163,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let release = acceptance(&workspace).await;
     proxy.cut();
     let said = metal(&workspace, &words(&release)).await.succeeded();
-    said.says("ops/bios is over; node1 was left as it is").says("is LEFT there").says(by_hand);
+    said.says("ops/bios is over; node1 was left as it is").says("External request NOT deleted").says(by_hand);
     metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
     metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
     proxy.mend();
@@ -214,7 +214,7 @@ async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
     workspace.apply().await.succeeded();
     let release = acceptance(&workspace).await;
     let said = workspace.metal(&words(&release)).await.succeeded();
-    said.says("is LEFT there").says("--metal-operator").says("kubectl get servermaintenances -A -l");
+    said.says("External request NOT deleted").says("--metal-operator").says("kubectl get servermaintenances -A -l");
     assert!(ours(&world, "node1").await.is_some());
 }
 

@@ -96,7 +96,7 @@ async fn whole(family: Family, host: Host, name: &str, body: &str) {
     configure(&world, &workspace, body);
     // One at a time: hosts fold warnings with the same summary.
     for (resource, says) in [
-        ("free", "Server: Available, claimed by nobody"),
+        ("free", "Server: Available, unclaimed"),
         ("owned", "Server: Reserved, claimed by owners/claim1: no approval yet"),
     ] {
         let target = format!("-target=metal_server_maintenance.{resource}");
@@ -192,7 +192,7 @@ async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking
     let apply = workspace.start_apply();
     eventually("the one is held, the other waits", SOON, async || {
         let queue = workspace.metal(&["queue"]).await.succeeded();
-        let waits = queue.stdout.contains("parked by somebody who left no name");
+        let waits = queue.stdout.contains("parked by an unnamed author");
         (waits && queue.stdout.contains("InMaintenance")).then_some(())
     })
     .await;

@@ -22,7 +22,7 @@ for_each_host! {
             .await
             .succeeded()
             .says("ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)")
-            .says("claimed by nobody");
+            .says(", unclaimed.");
         workspace.apply().await.succeeded();
         let held = workspace.resource(HELD).await.unwrap();
         assert_eq!((&held["state"], &held["power_state"]), (&"InMaintenance".into(), &"On".into()), "{held}");

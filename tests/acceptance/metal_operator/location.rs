@@ -345,7 +345,7 @@ async fn a_power_that_is_there_already_is_kept_and_a_missing_namespace_is_planne
     let workspace = Workspace::new(Host::Terraform);
     configure_in(&world, &workspace, "nowhere", &maintenance("OwnerApproval", "server_power = \"Off\""));
     let plan = workspace.try_plan().await.succeeded();
-    plan.says("Namespace \"nowhere\" does not exist").is_silent_about("Nobody has claimed it");
+    plan.says("Namespace \"nowhere\" does not exist").is_silent_about("Unclaimed");
     configure_in(&world, &workspace, "default", &maintenance("OwnerApproval", "server_power = \"Off\""));
     workspace.try_plan().await.succeeded().is_silent_about("does not exist");
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);

@@ -109,7 +109,7 @@ for_each_host! {
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &operation("PowerCycle", ""));
         let apply = workspace.start_apply();
-        apply.until_it_logs("parked by somebody who left no name", SOON).await;
+        apply.until_it_logs("parked by an unnamed author", SOON).await;
         ask_by_hand(&world, json!("unpark")).await;
         apply.wait(SOON).await.succeeded();
         // Nobody has claimed it, so that it is off.
