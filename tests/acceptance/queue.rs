@@ -76,7 +76,7 @@ for_each_host! {
         first.apply().await.succeeded();
         fleet.configure(&second, &maintenance("node1", "second", "timeouts = { create = \"2s\" }"));
         let run = second.apply().await.failed();
-        run.says("node1 was not available in time").says("1 ahead: tests/first").says("is kept for 15m");
+        run.says("node1 was not available in time").says("1 ahead: tests/first").says("is reserved for 15m");
         assert!(second.resource("metal_server_maintenance.held").await.is_none());
         first.metal(&["queue"]).await.succeeded().says("no process, queue position reserved until");
         first.destroy().await.succeeded();

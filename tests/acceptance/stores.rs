@@ -259,7 +259,7 @@ async fn a_store_that_cannot_be_reached_or_used_is_named_without_its_password() 
     let fleet = Fleet::new(1).await;
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
     let plan = workspace.try_plan().await.succeeded();
-    plan.says("did not answer").is_silent_about("hunter2");
+    plan.says("no response from").is_silent_about("hunter2");
     let apply = workspace.apply().await.failed();
     apply.says(&format!("postgres://127.0.0.1:{closed}/metal cannot be used")).is_silent_about("hunter2");
     for url in ["postgres://ci:hunter2@127.0.0.1/metal?sslmod=require", "etcd://ci:hunter2@127.0.0.1/x?tsl=on"] {
