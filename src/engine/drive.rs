@@ -50,6 +50,8 @@ pub(super) struct Drive<'a> {
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     reclaim_after: Duration,
     looks: u32,
+    /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one that begins after it.
+    stop_seen: bool,
 }
 
 /// How long a stop waits for the store.
@@ -83,6 +85,7 @@ impl<'a> Drive<'a> {
             said: None,
             reclaim_after: Duration::ZERO,
             looks: 0,
+            stop_seen: false,
         }
     }
 
@@ -245,8 +248,9 @@ impl<'a> Drive<'a> {
         if let Some(wake) = wake {
             limit = limit.min(wake.max(Duration::from_millis(10)));
         }
+        let stop_seen = self.stop_seen;
         let stopped = async {
-            if control.stop.is_cancelled() {
+            if stop_seen {
                 std::future::pending::<()>().await;
             }
             control.stop.cancelled().await;
@@ -267,7 +271,7 @@ impl<'a> Drive<'a> {
                     clock.sleep(Duration::from_millis(100)).await;
                 }
             }
-            () = stopped => {}
+            () = stopped => self.stop_seen = true,
         }
     }
 

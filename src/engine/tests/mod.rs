@@ -606,6 +606,38 @@ async fn a_stop_while_waiting_leaves_the_queue() {
     assert_eq!(first.queue().await.unwrap().len(), 1);
 }
 
+/// Stops a run at the moment at which it says that it waits: after it decided to, and before it does.
+struct StopsWhenSaid(CancellationToken, &'static str);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let (token, text) = (&self.0, self.1);
+        let mut stop_if = |_: &tracing::field::Field, said: &dyn std::fmt::Debug| {
+            if format!("{said:?}").contains(text) {
+                token.cancel();
+            }
+        };
+        event.record(&mut stop_if);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_between_the_decision_to_wait_and_the_wait_is_seen() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    let world = World::new();
+    let (first, second) = (world.process("first"), world.process("second"));
+    first.hold(&wish("one", spec()), &control()).await.unwrap();
+    let control = control();
+    let stopping = tracing_subscriber::registry().with(StopsWhenSaid(control.stop.clone(), "1 ahead"));
+    let _guard = tracing::subscriber::set_default(stopping);
+    let began = Instant::now();
+    let stopped = second.hold(&wish("two", spec()), &control).await.unwrap();
+    assert!(control.stop.is_cancelled(), "it said that it waits");
+    assert_eq!(stopped.finish, Finish::Withdrawn);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_preparing_keeps_the_hold_and_the_next_run_goes_on() {
     let world = World::new();
