@@ -15,13 +15,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{
-    Control, EngineError,
-    addresses::{said, without_own},
-    drive::Drive,
-    native::Asked,
-    ours::Ours,
-};
+use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -264,14 +258,7 @@ impl Drive<'_> {
             // The store's time is put in when it is recorded.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };
-        let prior = {
-            let view = self.engine.store().view(&self.key).await?;
-            match view.lock.get(&self.uid) {
-                Some(record) => Box::new(without_own(prior, record)),
-                None => Box::new(prior),
-            }
-        };
-        match self.apply(&Change::Prior(prior)).await {
+        match self.apply(&Change::Prior(Box::new(prior))).await {
             Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

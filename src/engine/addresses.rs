@@ -11,10 +11,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::{
     backend::BackendError,
     maintenance::{
-        address::{is_sealed, same, seal, without_secrets},
+        address::{is_sealed, seal, without_secrets},
         machine::BootOverride,
         spec::{BootMethod, Spec},
-        state::{Maintenance, PriorState},
         step::Action,
     },
 };
@@ -88,19 +87,4 @@ pub(super) fn said(error: &BackendError, opened: &Action) -> String {
         }
         _ => text,
     }
-}
-
-/// A prior state in which the images of the record itself are kept as the record keeps them. Others stay whole: no
-/// configuration has them, and they have to be restored.
-pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
-    let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
-    let specs = std::iter::once(&record.spec).chain(updates);
-    let own: Vec<String> = specs.filter_map(|spec| spec.sealed().boot?.image).collect();
-    let uri = prior.boot.as_mut().map(|boot| &mut boot.http_boot_uri);
-    for image in prior.media.iter_mut().map(|slot| &mut slot.image).chain(uri).flatten() {
-        if let Some(own) = own.iter().find(|own| same(image, own)) {
-            image.clone_from(own);
-        }
-    }
-    prior
 }

@@ -9,7 +9,10 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::spec::{BootMethod, BootSpec, Spec};
+use super::{
+    spec::{BootMethod, BootSpec, Spec},
+    state::{Maintenance, PriorState},
+};
 
 /// Begins the fragment of an address that was shortened. A fragment is never sent to a server.
 const MARK: &str = "metal-sealed:";
@@ -107,6 +110,21 @@ pub fn without_secrets(text: &str, address: &str) -> String {
     let parts = parts.into_iter().chain(values).chain(decoded.iter().map(String::as_str));
     // Shorter ones are no secrets, and would take words apart.
     parts.filter(|part| part.len() > 3).fold(text.to_owned(), |text, part| text.replace(part, "…"))
+}
+
+/// A prior state in which the images of the record itself are kept as the record keeps them. Others stay whole: no
+/// configuration has them, and they have to be restored.
+pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
+    let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
+    let specs = std::iter::once(&record.spec).chain(updates);
+    let own: Vec<String> = specs.filter_map(|spec| spec.sealed().boot?.image).collect();
+    let uri = prior.boot.as_mut().map(|boot| &mut boot.http_boot_uri);
+    for image in prior.media.iter_mut().map(|slot| &mut slot.image).chain(uri).flatten() {
+        if let Some(own) = own.iter().find(|own| same(image, own)) {
+            image.clone_from(own);
+        }
+    }
+    prior
 }
 
 fn digest(url: &Url) -> String {

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 
 use super::{
+    address,
     change::{Applied, Change, LockChange, Moment, Unreadable},
     decide::Finish,
     hand_over,
@@ -161,7 +162,7 @@ impl ServerLock {
             Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
             Change::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
-                let mut prior = (**prior).clone();
+                let mut prior = address::without_own((**prior).clone(), record);
                 prior.recorded_at = now;
                 if record.records_before_update() {
                     record.record_before_update(prior.clone());

@@ -111,17 +111,17 @@ fn is_virtual(option: &BootOption, stick: bool) -> bool {
     text.contains("virtual") && kinds.iter().any(|kind| text.contains(kind))
 }
 
-/// The override that boots the filled drive, and whether the boot menu names exactly that drive.
+/// The override that boots the filled drive. It names an entry of the boot menu where that is exactly the drive.
 fn target(
     boot: &BootSpec,
     has: &Capabilities,
     stick: bool,
     before: Option<&[BootOption]>,
     menu: &[BootOption],
-) -> (BootOverride, bool) {
+) -> BootOverride {
     let plain = |target: &str| BootOverride { target: Some(target.to_owned()), ..wanted_override(boot, false) };
     if let Some(target) = &has.media_target {
-        return (plain(target), false);
+        return plain(target);
     }
     let lists = |wanted: &str| has.boot_targets.iter().any(|target| target == wanted);
     if menu_may_tell(boot, has) {
@@ -137,16 +137,16 @@ fn target(
         let found = alone.or_else(named).or_else(|| menu.iter().find(|option| is_virtual(option, stick)));
         if let Some(option) = found {
             if let Some(path) = option.path.as_ref().filter(|path| lists("UefiTarget") && !path.is_empty()) {
-                return (BootOverride { uefi_target: Some(path.clone()), ..plain("UefiTarget") }, true);
+                return BootOverride { uefi_target: Some(path.clone()), ..plain("UefiTarget") };
             }
             if lists("UefiBootNext") && !option.reference.is_empty() {
-                return (BootOverride { boot_next: Some(option.reference.clone()), ..plain("UefiBootNext") }, true);
+                return BootOverride { boot_next: Some(option.reference.clone()), ..plain("UefiBootNext") };
             }
         }
     }
     let families: [&[&str]; 2] = if stick { [&STICK, &OPTICAL] } else { [&OPTICAL, &STICK] };
     let listed = families.into_iter().flatten().find(|target| lists(target));
-    (plain(listed.copied().unwrap_or_else(|| boot.method.redfish_target())), false)
+    plain(listed.copied().unwrap_or_else(|| boot.method.redfish_target()))
 }
 
 /// The override for the virtual drive, or what has to be read first. Chosen once, it stays chosen.
@@ -165,7 +165,7 @@ pub(super) fn wanted(
     }
     let has = facts.capabilities.as_ref().ok_or(Need::Capabilities)?;
     let menu = if menu_may_tell(boot, has) { facts.menu.as_deref().ok_or(Need::Menu)? } else { &[] };
-    Ok(target(boot, has, into_stick(boot, record, has), facts.menu_before.as_deref(), menu).0)
+    Ok(target(boot, has, into_stick(boot, record, has), facts.menu_before.as_deref(), menu))
 }
 
 /// Whether the image went into a drive that is a stick and nothing else.
@@ -180,8 +180,7 @@ fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool
 
 /// What is known about the drive once its override is set: `Accepted` where the boot menu named it.
 pub(super) fn chosen(wanted: &BootOverride) -> Outcome {
-    let exact = wanted.uefi_target.is_some() || wanted.boot_next.is_some();
-    if exact { Outcome::Accepted } else { Outcome::Unproven }
+    if wanted.names_an_entry() { Outcome::Accepted } else { Outcome::Unproven }
 }
 
 /// Whether a server that was started booted the drive: where the boot menu named exactly that drive and the firmware used the
@@ -309,7 +308,8 @@ mod tests {
     #[test]
     fn the_target_is_what_the_bmc_tells_apart() {
         let of = |has: &Capabilities, before: Option<&[BootOption]>, menu: &[BootOption]| {
-            let (wanted, exact) = target(&boot(), has, false, before, menu);
+            let wanted = target(&boot(), has, false, before, menu);
+            let exact = wanted.names_an_entry();
             (wanted.target.unwrap(), wanted.uefi_target.or(wanted.boot_next), exact)
         };
         let old = [option("Boot0001", "ubuntu", "HD(1)")];

@@ -98,16 +98,11 @@ impl Writes<'_> {
         self.deletes.retain(|key| !puts.contains_key(key));
         let deletes = self.deletes.into_iter().map(|key| TxnOp::delete(key, None::<DeleteOptions>));
         let puts = self.puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None::<PutOptions>));
-        let mut all: Vec<TxnOp> = deletes.chain(puts).collect();
+        let all: Vec<TxnOp> = deletes.chain(puts).collect();
         if all.len() <= AT_ONCE {
             return all;
         }
-        let mut parts = Vec::with_capacity(all.len().div_ceil(AT_ONCE));
-        while !all.is_empty() {
-            let rest = all.split_off(all.len().min(AT_ONCE));
-            parts.push(TxnOp::txn(Txn::new().and_then(std::mem::replace(&mut all, rest))));
-        }
-        parts
+        all.chunks(AT_ONCE).map(|part| TxnOp::txn(Txn::new().and_then(part))).collect()
     }
 }
 
