@@ -167,7 +167,7 @@ pub enum Refusal {
         /// The claim in force.
         claim: Box<Claim>,
     },
-    /// There is no owner who could approve.
+    /// No owner can approve.
     #[error("the server is not claimed")]
     NotClaimed,
     /// Only the owner's word counts.

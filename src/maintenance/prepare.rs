@@ -110,7 +110,7 @@ pub fn judge(
             let Some(capabilities) = &facts.capabilities else {
                 return Verdict::Look(Need::Capabilities);
             };
-            // What cannot work is no reason to switch a server off.
+            // A server stays on for what cannot work.
             if attempts.is_empty()
                 && let Some(problem) = cannot(record, capabilities)
             {

@@ -165,7 +165,7 @@ const SHOWN: usize = 4;
 pub enum Turn {
     /// Now.
     Yours,
-    /// The holder is overdue and no process drives it: whoever is next gives the server back for it.
+    /// The holder is overdue and no process drives it: the next waiter releases it.
     ReclaimOverdue(Uid),
     /// Not yet.
     Wait {

@@ -76,7 +76,7 @@ impl Watchers {
         }
     }
 
-    /// Forgets keys that no watch is open any more. `true` when none is left: whoever looks for changes stops now, and
+    /// Forgets keys that no watch is open any more. `true` when none is left: the task that looks for changes stops, and
     /// the next watcher starts anew.
     pub(super) fn nobody_left(&self) -> bool {
         let mut inner = self.inner();

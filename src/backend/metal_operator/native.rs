@@ -158,7 +158,7 @@ impl NativeMaintenance for OperatorMachine {
             None => format!("Server: {state}, unclaimed."),
             Some(claim) => {
                 let answer = match wish.asks {
-                    Asks::Nobody => "is told but not asked (Enforced)".to_owned(),
+                    Asks::Nobody => "is notified; approval not required (Enforced)".to_owned(),
                     Asks::Owner | Asks::OwnerItMustHave => match claims::approval(&self.fleet, found, &claim).await? {
                         claims::Approval::Missing(words) => {
                             let missing = format!("no approval yet; waits for {words}");

@@ -29,7 +29,7 @@ impl Conditional for KubernetesStore {
         let row = match self.rows().get(key).cloned() {
             Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
             _ if change.before.revision == 0 => Arc::new(Row::empty(key)),
-            // Somebody else wrote meanwhile, and a reader of this process has seen it.
+            // Another process wrote meanwhile, and a reader of this process has seen it.
             _ => return Ok(None),
         };
         let commit = async {

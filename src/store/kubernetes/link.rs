@@ -30,7 +30,7 @@ const PAGE: u32 = 250;
 pub(super) enum Written {
     /// It was written.
     Done(Box<ConfigMap>),
-    /// Somebody else wrote meanwhile, or it is there already, or not there any more.
+    /// Another process wrote meanwhile, or it is there already, or not there any more.
     Moved,
 }
 
