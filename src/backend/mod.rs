@@ -8,6 +8,7 @@ mod guard;
 mod inspection;
 pub mod metal_operator;
 mod ownership;
+pub mod plug;
 pub mod redfish;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
