@@ -119,6 +119,16 @@ mod tests {
         assert!(impossible(&without_on, &cd, None).contains(&"power off"));
         let no_uri = Capabilities { http_boot_uri: false, ..able() };
         assert_eq!(impossible(&no_uri, &cd, None), ["http"]);
+        for (targets, instead) in [
+            (&["Pxe", "Cd"][..], "Instead: method = \"virtual_media\" with an ISO image, or method = \"pxe\""),
+            (&["Pxe"], "Instead: method = \"pxe\" where the network's boot server selects the image."),
+            (&["Hdd"], "It lists no other way to boot an image."),
+        ] {
+            let boot_targets = targets.iter().map(|target| (*target).to_owned()).collect();
+            let has = Capabilities { boot_targets, ..no_uri.clone() };
+            let http = abilities(&has, &cd, None).into_iter().find(|one| one.kind == "http").unwrap();
+            assert!(http.lacks.iter().any(|lack| lack.contains(instead)), "{:?}", http.lacks);
+        }
         let read_only = impossible(&able(), &cd, Some(&["Login"]));
         assert_eq!(read_only, ["power on", "power off", "http", "pxe", "virtual_media", "disk"]);
         assert!(impossible(&able(), &cd, Some(&["Login", "ConfigureComponents"])).is_empty());

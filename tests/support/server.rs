@@ -5,6 +5,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 /// Runs the server, says its process number, waits until the test is gone (our end of the pipe is closed then, also by
@@ -67,7 +68,15 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that nothing listens on. It is below the ports that the system gives to connections (`ip_local_port_range`, from 32768
+/// on): one of those can be taken by any connection before the server that is started for it listens.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 97).unwrap() * 120;
+    loop {
+        let port = 20_000 + (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

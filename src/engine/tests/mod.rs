@@ -702,7 +702,7 @@ async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_wor
     let failed = engine.hold(&wish("m", off), &control()).await.unwrap();
     let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
     assert!(cause.contains("the fan tray is missing"), "{cause}");
-    assert!(began.elapsed() < Duration::from_secs(60), "not only when the shutdown is given up: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(1), "not only when the shutdown is given up: {:?}", began.elapsed());
     assert_eq!(world.machine.power(), PowerState::On);
 }
 
