@@ -122,6 +122,19 @@ pub trait Backend: Send + Sync + Debug {
         None
     }
 
+    /// Whether [`Self::requests`] can be asked: servers are part of an external system.
+    fn has_requests(&self) -> bool {
+        self.ownership().is_some()
+    }
+
+    /// Every request that one of our processes made in an external system, for any server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        match self.ownership() {
+            Some(there) => there.requests().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.
     async fn close(&self);
 }
