@@ -3,9 +3,11 @@
 //! A backend turns a server's name into a [`Machine`]; a machine is a handful of small capabilities. None of them
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
+mod cluster;
 mod error;
 mod guard;
 mod inspection;
+pub mod metal3;
 pub mod metal_operator;
 mod ownership;
 pub mod redfish;

@@ -75,6 +75,7 @@ impl From<EngineError> for CommandError {
                         BackendKind::MetalOperator => {
                             "Run it with --metal-operator, and METAL_KUBECONFIG or METAL_KUBE_CONTEXT of that cluster"
                         }
+                        BackendKind::Metal3 => "Run it with the configuration that reaches that cluster",
                         BackendKind::Redfish => "Run it with --inventory and without --metal-operator",
                     };
                     Self::Elsewhere(refusal, advice)

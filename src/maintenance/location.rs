@@ -13,6 +13,8 @@ pub enum BackendKind {
     Redfish,
     /// Servers that metal-operator manages in a Kubernetes cluster.
     MetalOperator,
+    /// Servers that Metal3's baremetal-operator manages in a Kubernetes cluster.
+    Metal3,
 }
 
 impl fmt::Display for BackendKind {
@@ -20,6 +22,7 @@ impl fmt::Display for BackendKind {
         f.write_str(match self {
             Self::Redfish => "redfish",
             Self::MetalOperator => "metal_operator",
+            Self::Metal3 => "metal3",
         })
     }
 }
