@@ -10,6 +10,7 @@ mod inspection;
 pub mod metal3;
 pub mod metal_operator;
 mod ownership;
+pub mod plug;
 pub mod redfish;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};

@@ -13,6 +13,7 @@ mod hosts;
 mod link;
 mod machine;
 mod native;
+mod plug;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -32,12 +33,13 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine, NativeRequest, redfish::Trust};
+use super::{Backend, BackendError, Listed, Machine, NativeRequest, plug::BackendPlugin as _, redfish::Trust};
 
 use hosts::Hosts;
 use machine::HostMachine;
 
 pub use host::Hold;
+pub use plug::Plugin;
 
 /// How long ending all sessions may take.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -83,7 +85,7 @@ impl Backend for Metal3Backend {
         let hosts = self.hosts.all().await?;
         let listed = |host: &Arc<kube::core::DynamicObject>| {
             let labels = host.metadata.labels.clone().unwrap_or_default();
-            let listed = Listed { labels, backend: "metal3", ..Listed::default() };
+            let listed = Listed { labels, backend: Plugin.name(), ..Listed::default() };
             Some((host.metadata.name.clone()?, listed))
         };
         Ok(hosts.iter().filter_map(listed).collect())
@@ -108,7 +110,7 @@ impl Backend for Metal3Backend {
         let server_uid = self.hosts.host(server, false).await?.and_then(|host| host.metadata.uid.clone());
         let cluster = ClusterIdentity { uid, server_uid, address: self.hosts.cluster.address() };
         let namespace = Some(self.hosts.namespace.clone());
-        Ok(Location { backend: BackendKind::Metal3, cluster: Some(cluster), namespace })
+        Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
     }
 
     fn has_requests(&self) -> bool {
