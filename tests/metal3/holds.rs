@@ -116,7 +116,10 @@ impl Held {
 
 fn status(host: &Value) -> (&str, &str) {
     let status = &host["status"];
-    (status["provisioning"]["state"].as_str().unwrap_or_default(), status["operationalStatus"].as_str().unwrap_or_default())
+    (
+        status["provisioning"]["state"].as_str().unwrap_or_default(),
+        status["operationalStatus"].as_str().unwrap_or_default(),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +164,11 @@ async fn a_free_host_is_kept_from_others_and_a_consumer_stays() {
     world.add("node2", json!({"consumerRef": consumer})).await;
     let backend = backend(&world, Hold::Detach);
     for name in ["node1", "node2"] {
-        world.until(name, "available and on", |host| status(host) == ("available", "OK") && host["status"]["poweredOn"] == true).await;
+        world
+            .until(name, "available and on", |host| {
+                status(host) == ("available", "OK") && host["status"]["poweredOn"] == true
+            })
+            .await;
         let mut held = Held::new(&backend, name, name);
         held.enter().await;
         let kind = world.host(name).await["spec"]["consumerRef"]["kind"].clone();
@@ -212,13 +219,10 @@ async fn a_host_that_others_take_back_is_lost_and_not_touched() {
     let backend = backend(&world, Hold::Detach);
     let ours = json!({"terraform-provider-metal/uid": null});
     // How it is lost, and what is left of it when our maintenance has ended.
-    for (n, (change, left)) in [
-        (json!({DETACHED: null}), Vec::new()),
-        (json!({DETACHED: "by hand"}), vec![DETACHED]),
-        (ours, Vec::new()),
-    ]
-    .into_iter()
-    .enumerate()
+    for (n, (change, left)) in
+        [(json!({DETACHED: null}), Vec::new()), (json!({DETACHED: "by hand"}), vec![DETACHED]), (ours, Vec::new())]
+            .into_iter()
+            .enumerate()
     {
         let mut held = Held::new(&backend, "node1", &format!("m{n}"));
         held.until("free", |standing| *standing == Standing::Absent).await;

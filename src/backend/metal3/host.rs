@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
-use crate::maintenance::native::NativeWish;
+use crate::maintenance::{machine::PowerTarget, native::NativeWish};
 
 /// The group of all kinds.
 const GROUP: &str = "metal3.io";
@@ -201,6 +201,13 @@ impl<'a> Host<'a> {
     /// Whether the operator never switches it off: a power-off becomes a reboot.
     pub(super) fn disables_power_off(self) -> bool {
         self.flag("/spec/disablePowerOff")
+    }
+
+    /// The power that the operator keeps it at; `None` where it does not, or cannot.
+    pub(super) fn kept_power(self) -> Option<PowerTarget> {
+        let (wanted, free) = (self.online(), self.reboots("").is_empty() && !self.is_paused() && !self.is_deleting());
+        let able = self.status() == "OK" && (wanted || !self.disables_power_off()) && !self.detaches();
+        (able && free).then_some(if wanted { PowerTarget::On } else { PowerTarget::Off })
     }
 
     /// Whether its deletion was requested.

@@ -50,7 +50,7 @@ impl HostMachine {
         host.hold().filter(|_| ours).unwrap_or(self.hosts.hold)
     }
 
-    async fn redfish(&self, object: &DynamicObject) -> Result<Arc<dyn Machine>, BackendError> {
+    pub(super) async fn redfish(&self, object: &DynamicObject) -> Result<Arc<dyn Machine>, BackendError> {
         self.link.machine(&self.hosts, object, &self.name).await
     }
 

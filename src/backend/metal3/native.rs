@@ -61,6 +61,19 @@ impl HostMachine {
         }))
     }
 
+    /// Whether the power of a host that is managed again differs from what its owner wants: the operator may not have read it
+    /// yet, and its status then still tells what it was before the host was detached.
+    async fn not_yet_on(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
+        let Some(wanted) = host.kept_power().filter(|_| host.hold() == Some(Hold::Detach)) else { return Ok(None) };
+        if !matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. }) {
+            return Ok(None);
+        }
+        let machine = self.redfish(host.0).await?;
+        let power = self.link.judged(machine.observe().await).await?.power;
+        Ok((power.settled() != Some(wanted))
+            .then(|| format!("{} is to be {wanted} (spec.online), now {power}", host.shown())))
+    }
+
     /// Until nothing of the request is on the host.
     async fn until_left(&self, wish: &NativeWish) -> Result<(), BackendError> {
         loop {
@@ -133,6 +146,12 @@ impl NativeMaintenance for HostMachine {
             && let Some(why) = self.holes().await?
         {
             standing = Standing::Refused(why);
+        }
+        if let Standing::Leftovers(_) = &standing
+            && fresh
+            && let Some(why) = self.not_yet_on(host).await?
+        {
+            standing = Standing::Returning(why);
         }
         // One of our own store whose end is all that this one waits for.
         let behind = request(&object)

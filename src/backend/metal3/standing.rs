@@ -5,7 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::maintenance::native::{NativeWish, Standing};
+use crate::maintenance::{
+    machine::PowerTarget,
+    native::{NativeWish, Standing},
+};
 
 use super::host::{Author, Hold, Host, reboot_key};
 
@@ -176,10 +179,9 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
         return Standing::Returning(format!("{shown} is {state}, was {was}"));
     }
     // With the error that it had before nothing is known of its power.
-    let cannot = (host.disables_power_off() && !host.online()) || host.status() == "error";
-    if host.powered_on() != host.online() && host.reboots("").is_empty() && !cannot {
-        let wanted = if host.online() { "on" } else { "off" };
-        return Standing::Returning(format!("{shown} is being switched {wanted} by the operator (spec.online)"));
+    let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
+    if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
+        return Standing::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
     }
     leftovers()
 }

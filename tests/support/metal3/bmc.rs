@@ -27,8 +27,10 @@ impl Machine {
         let name = host.data["spec"]["bmc"]["credentialsName"].as_str().unwrap_or_default();
         let found = secret(operator, name).await.map_err(|error| error.to_string())?.ok_or("no Secret")?;
         let part = |key: &str| {
-            let bytes = BASE64_STANDARD.decode(found.data["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
-            String::from_utf8(bytes).unwrap_or_default()
+            let bytes =
+                BASE64_STANDARD.decode(found.data["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+            // As the real one does: `echo password | base64` leaves a newline.
+            String::from_utf8(bytes).unwrap_or_default().trim().to_owned()
         };
         let http = reqwest::Client::builder()
             .user_agent("ironic")

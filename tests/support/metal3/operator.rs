@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -84,8 +84,6 @@ pub struct Operator {
     pub namespace: String,
     pub options: Options,
     pub nodes: Mutex<HashMap<String, Node>>,
-    /// How many nodes were ever made.
-    pub made: AtomicUsize,
 }
 
 /// A kind of the group, or of the core.
@@ -137,7 +135,10 @@ impl Operator {
 /// What of a host wakes the real operator (`updateEventHandler`).
 fn waking(host: &DynamicObject) -> String {
     let metadata = &host.metadata;
-    format!("{:?} {:?} {:?} {:?}", metadata.generation, metadata.finalizers, metadata.annotations, metadata.deletion_timestamp)
+    format!(
+        "{:?} {:?} {:?} {:?}",
+        metadata.generation, metadata.finalizers, metadata.annotations, metadata.deletion_timestamp
+    )
 }
 
 /// The operator, running. It stops when this is dropped.
@@ -149,13 +150,8 @@ pub struct Running {
 impl Running {
     /// Starts it for one namespace. `before`: what an operator that was stopped had in Ironic.
     pub fn start(client: Client, namespace: &str, options: Options, before: HashMap<String, Node>) -> Self {
-        let operator = Arc::new(Operator {
-            client,
-            namespace: namespace.to_owned(),
-            options,
-            made: AtomicUsize::new(before.len() * 100),
-            nodes: Mutex::new(before),
-        });
+        let operator =
+            Arc::new(Operator { client, namespace: namespace.to_owned(), options, nodes: Mutex::new(before) });
         Self { task: tokio::spawn(run(Arc::clone(&operator))), operator }
     }
 
@@ -176,7 +172,8 @@ async fn run(operator: Arc<Operator>) {
     let (mut seen, mut due): (HashMap<String, String>, BTreeMap<String, Instant>) = (HashMap::new(), BTreeMap::new());
     loop {
         let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
-        let pause = next.as_ref().map_or(Duration::from_secs(3600), |(_, at)| at.saturating_duration_since(Instant::now()));
+        let pause =
+            next.as_ref().map_or(Duration::from_secs(3600), |(_, at)| at.saturating_duration_since(Instant::now()));
         tokio::select! {
             event = events.next() => {
                 let Some(event) = event else { return };
@@ -201,13 +198,14 @@ async fn run(operator: Arc<Operator>) {
                     due.insert(name, Instant::now() + Duration::from_millis(50));
                     continue;
                 }
-                match turn::turn(&operator, &name).await {
+                let turned = turn::turn(&operator, &name).await;
+                if std::env::var_os("METAL3_LOG").is_some() {
+                    eprintln!("{name}: {turned:?}");
+                }
+                match turned {
                     Ok(Some(after)) => { due.insert(name, Instant::now() + after); }
                     Ok(None) => {}
-                    Err(error) => {
-                        if std::env::var_os("METAL3_LOG").is_some() {
-                            eprintln!("{name}: {error}");
-                        }
+                    Err(_) => {
                         due.insert(name, Instant::now() + Duration::from_millis(100));
                     }
                 }

@@ -1,14 +1,8 @@
 //! One turn of the operator for one host: what the real one does in one reconciliation.
 
-use std::{
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::time::Duration;
 
-use kube::{
-    ResourceExt as _,
-    api::DynamicObject,
-};
+use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::{Value, json};
 
 use super::{
@@ -123,7 +117,7 @@ async fn registered(
     let (name, step) = (host.name_any(), operator.options.step);
     let node = operator.nodes.lock().unwrap().get(&name).cloned();
     let Some(node) = node else {
-        let id = format!("node-{}", operator.made.fetch_add(1, Ordering::SeqCst));
+        let id = uuid::Uuid::new_v4().to_string();
         operator.nodes.lock().unwrap().insert(name, Node { id: id.clone(), ..Node::default() });
         operator.status(host, json!({"provisioning": {"ID": id}})).await?;
         return Ok(Some(Some(step)));
@@ -142,6 +136,9 @@ async fn registered(
             }
         };
         if let Err(error) = power {
+            if std::env::var_os("METAL3_LOG").is_some() {
+                eprintln!("{name}: {error}");
+            }
             operator.status(host, failed("registration error", &error)).await?;
             return Ok(Some(Some(step * 5)));
         }
@@ -220,8 +217,9 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
         return Ok(NOW);
     }
     let serviced = operator.nodes.lock().unwrap().get(&name).is_some_and(|node| node.serviced);
-    if provisioned && !on && online && !serviced && pending(operator, &name).await? {
-        if at(host, "/status/operationalStatus") != "servicing" {
+    let servicing = at(host, "/status/operationalStatus") == "servicing";
+    if servicing || (provisioned && !on && online && !serviced && pending(operator, &name).await?) {
+        if !servicing {
             operator.status(host, json!({"operationalStatus": "servicing"})).await?;
             // A service step boots the host's ramdisk.
             machine.reset("On").await?;

@@ -68,7 +68,7 @@ impl World {
     pub fn address(&self, name: &str) -> String {
         let url: url::Url = self.simulator.url(name).unwrap().parse().unwrap();
         let (host, port) = (url.host_str().unwrap(), url.port_or_known_default().unwrap());
-        format!("redfish-virtualmedia+{}://{host}:{port}/redfish/v1/Systems/{name}", url.scheme())
+        format!("redfish-virtualmedia+{}://{host}:{port}/redfish/v1/Systems/1", url.scheme())
     }
 
     /// Adds a host for a machine; `more`: into its spec.
