@@ -9,7 +9,9 @@ use crate::{
 };
 
 use super::{
-    host::{Author, BEFORE, DETACHED, HOLD, Hold, Host, REASON, RELEASED, consumer, detached_value, reboot_key},
+    host::{
+        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, REASON, RELEASED, consumer, detached_value, reboot_key,
+    },
     standing::standing,
 };
 
@@ -75,6 +77,11 @@ pub(super) fn leave(host: Host<'_>, wish: &NativeWish, now: Timestamp) -> Option
             annotations.extend(there.map(|key| ((*key).to_owned(), Value::Null)));
         } else if acts || host.released().is_none() {
             annotations.insert(RELEASED.to_owned(), Value::String(now.to_string()));
+            if detached && host.status() != "detached" {
+                // Whether it ever leaves Ironic is not known: no other node proves that it is back.
+                let before = Before { id: String::new(), ..host.before() };
+                annotations.insert(BEFORE.to_owned(), Value::String(json!(before).to_string()));
+            }
         }
     }
     let mut change = json!({});

@@ -90,7 +90,7 @@ pub(super) struct Before {
     /// Its provisioning state.
     pub(super) state: String,
     /// The id of its node in Ironic. Detaching deletes the node (`ironic.go`, `Detach`), and what registers the host again
-    /// makes another one (`register.go`, `enrollNode`): so another id proves that.
+    /// makes another one (`register.go`, `enrollNode`): so another id proves that. Empty: nothing does.
     #[serde(default)]
     pub(super) id: String,
     /// The error that it had.

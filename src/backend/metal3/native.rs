@@ -262,7 +262,7 @@ impl NativeMaintenance for HostMachine {
     async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
         let object = self.host(false).await?;
         let host = Host(&object);
-        let power = if host.online() { "on" } else { "off" };
+        let power = if host.online() { "On" } else { "Off" };
         let used = host.consumer().map_or_else(|| "no consumer".to_owned(), |it| format!("consumer {it}"));
         let mut lines = vec![format!("{}: {}, {}, to be {power}, {used}.", host.shown(), host.state(), host.status())];
         if !host.error().is_empty() {

@@ -15,6 +15,9 @@ use super::host::{Author, Hold, Host, reboot_key};
 /// An operator that gives the node of a host its old id again is believed so long after the release.
 const SAME_NODE: SignedDuration = SignedDuration::from_mins(3);
 
+/// A host that was released before it was seen detached may never have left Ironic, and shows nothing then.
+const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
+
 /// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered says its own.
 pub(super) fn standing(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Timestamp) -> Standing {
     if !wish.enters {
@@ -170,8 +173,10 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
         "OK" | "error" => {}
         status => return Standing::Returning(format!("{shown} is {status}")),
     }
-    let late = host.released().is_some_and(|at| now.duration_since(at) >= SAME_NODE);
-    if registers && host.node() == before.id && !late {
+    let proven = !before.id.is_empty() && host.node() != before.id;
+    let patience = if before.id.is_empty() { NEVER_LEFT } else { SAME_NODE };
+    let late = host.released().is_some_and(|at| now.duration_since(at) >= patience);
+    if registers && !proven && !late {
         return Standing::Returning(format!("{shown} is being registered again"));
     }
     if !host.is_settled() {

@@ -70,24 +70,32 @@ for_each_host! {
         let first = Workspace::new(host);
         configure(&world, &first, &maintenance("bios", ""));
         first.apply().await.succeeded();
-        // Another run of the same backend, and one that knows only the BMC.
+        // One that knows only the BMC waits for the host's maintenance.
         let (again, plain) = (first.beside(), first.beside());
-        configure(&world, &again, &maintenance("nic", "priority = 5"));
         let fleet = Fleet { simulator: world.simulator.clone() };
         fleet.configure(&plain, &maintenance("disk", ""));
-        let (nic, disk) = (again.start_apply(), plain.start_apply());
-        eventually("both wait", SOON, async || {
-            let queue = first.metal(&["queue"]).await.succeeded().stdout;
-            (queue.contains("ops/nic") && queue.contains("ops/disk")).then_some(())
-        })
-        .await;
-        assert_eq!(world.host("node1").await["metadata"]["annotations"]["terraform-provider-metal/maintenance"], "ops/bios");
+        let disk = plain.start_apply();
+        let waits = async |name: &str| {
+            eventually("it waits", SOON, async || {
+                let queue = first.metal(&["queue"]).await.succeeded().stdout;
+                queue.contains(name).then_some(())
+            })
+            .await;
+        };
+        waits("ops/disk").await;
         first.destroy().await.succeeded();
-        nic.wait(SOON * 2).await.succeeded();
-        assert_eq!(world.host("node1").await["metadata"]["annotations"]["terraform-provider-metal/maintenance"], "ops/nic");
-        again.destroy().await.succeeded();
         disk.wait(SOON * 2).await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new(), "Redfish knows no host");
+        // Another run of the hosts' own backend waits for that, and marks nothing meanwhile.
+        configure(&world, &again, &maintenance("nic", ""));
+        let nic = again.start_apply();
+        waits("ops/nic").await;
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
         plain.destroy().await.succeeded();
+        nic.wait(SOON * 2).await.succeeded();
+        let marked = world.host("node1").await["metadata"]["annotations"]["terraform-provider-metal/maintenance"].clone();
+        assert_eq!(marked, "ops/nic");
+        again.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
     }
 }
