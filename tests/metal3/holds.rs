@@ -98,7 +98,10 @@ impl Held {
     }
 
     async fn call_leave(&self) {
-        self.machine.native().unwrap().leave(&self.wish).await.unwrap();
+        // The operator may write the host at the same moment: then it is read and tried again, as the rules do.
+        while let Err(error) = self.machine.native().unwrap().leave(&self.wish).await {
+            assert!(error.is_transient(), "{error}");
+        }
     }
 
     /// As the rules do: leaving, until nothing of ours is there.

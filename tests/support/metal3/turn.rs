@@ -51,10 +51,10 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
             Some(_) => arguments["deleteAction"] == "delay",
             None => status == "detached",
         };
-        if !delays {
-            operator.nodes.lock().unwrap().remove(name);
-            operator.update(&host, json!({"metadata": {"finalizers": null}})).await?;
-            return Ok(None);
+        // Where the annotation is gone, the host is attached first.
+        let attaches = detach.is_none() && status == "detached";
+        if !delays && !attaches {
+            return leaves(operator, &host, detach.is_some()).await;
         }
     }
     if detach.is_some() && settled(state) {
@@ -75,6 +75,27 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
         return Ok(next);
     }
     moves(operator, &host, state).await
+}
+
+/// The way of a deleted host; `skips`: one that is detached with no delay is only forgotten.
+async fn leaves(operator: &Operator, host: &DynamicObject, skips: bool) -> Turn {
+    let to = match at(host, "/status/provisioning/state") {
+        "deleting" => {
+            operator.nodes.lock().unwrap().remove(&host.name_any());
+            operator.update(host, json!({"metadata": {"finalizers": null}})).await?;
+            return Ok(None);
+        }
+        _ if skips => "deleting",
+        "provisioning" | "provisioned" => "deprovisioning",
+        "registering" | "unmanaged" | "" | "powering off before delete" => "deleting",
+        _ => "powering off before delete",
+    };
+    let mut status = json!({"provisioning": {"state": to}});
+    if to == "deleting" {
+        status["poweredOn"] = json!(false);
+    }
+    operator.status(host, status).await?;
+    Ok(Some(operator.options.step))
 }
 
 /// The status of a host without an error.
@@ -143,6 +164,9 @@ async fn registered(
             return Ok(Some(Some(step * 5)));
         }
         operator.nodes.lock().unwrap().entry(name).and_modify(|node| node.verified = true);
+        if at(host, "/status/operationalStatus").is_empty() {
+            operator.status(host, ok()).await?;
+        }
         return Ok(Some(Some(step)));
     }
     if at(host, "/status/errorType") == "registration error" {
@@ -183,6 +207,9 @@ async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
         }
     }
     let mut status = goes(to);
+    if to == "registering" {
+        status["operationalStatus"] = Value::Null;
+    }
     if to == "unmanaged" {
         status["operationalStatus"] = json!("discovered");
     }
