@@ -82,7 +82,7 @@ impl Hosts {
         self.host(name, fresh).await?.ok_or_else(missing)
     }
 
-    /// What is said of a host that is not there.
+    /// Words for a host that does not exist.
     pub(super) fn absent(&self, name: &str) -> String {
         format!("namespace {} has no BareMetalHost {name:?}", self.namespace)
     }

@@ -29,9 +29,9 @@ struct Open {
 
 /// The connection to the BMC of one host. Its credentials are read when it is opened and kept nowhere else.
 #[derive(Debug, Default)]
-pub(super) struct Link(Mutex<Option<Open>>);
+pub(super) struct BmcLink(Mutex<Option<Open>>);
 
-impl Link {
+impl BmcLink {
     /// The machine behind a host. Opened again when the host names another BMC or Secret.
     pub(super) async fn machine(
         &self,

@@ -23,7 +23,7 @@ use super::{
     address::BmcAddress,
     host::{Hold, Host, reboot_key},
     hosts::Hosts,
-    link::{Link, no_redfish},
+    link::{BmcLink, no_redfish},
     standing::standing,
 };
 
@@ -36,7 +36,7 @@ pub(super) struct HostMachine {
     pub(super) held: Option<NativeWish>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<BmcLink>,
 }
 
 impl HostMachine {

@@ -28,7 +28,7 @@ use super::{
     standing::standing,
 };
 
-/// How long tidying waits until the operator manages a host again; what is left is removed the next time.
+/// How long tidying waits until the operator manages a host again; the next tidying removes the rest.
 const TIDY: Duration = Duration::from_secs(20);
 
 /// How often a host is read again while that is waited for.
@@ -103,7 +103,7 @@ pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
     })
 }
 
-/// What is known of the maintenance of a request when nothing else tells of it.
+/// Builds the wish of a request whose maintenance no record tells of.
 fn wish_of(request: &NativeRequest) -> NativeWish {
     NativeWish {
         store: request.store.clone(),
