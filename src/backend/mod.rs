@@ -3,9 +3,11 @@
 //! A backend turns a server's name into a [`Machine`]; a machine is a handful of small capabilities. None of them
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
+mod cluster;
 mod error;
 mod guard;
 mod inspection;
+pub mod metal3;
 pub mod metal_operator;
 mod ownership;
 pub mod plug;
@@ -121,6 +123,19 @@ pub trait Backend: Send + Sync + Debug {
     /// The claims and approvals of the servers' own maintenance system, where they have one.
     fn ownership(&self) -> Option<&dyn NativeOwnership> {
         None
+    }
+
+    /// Whether [`Self::requests`] can be asked: servers are part of an external system.
+    fn has_requests(&self) -> bool {
+        self.ownership().is_some()
+    }
+
+    /// Every request that one of our processes made in an external system, for any server.
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        match self.ownership() {
+            Some(there) => there.requests().await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.

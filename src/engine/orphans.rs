@@ -146,6 +146,7 @@ impl Engine {
                 Standing::Absent | Standing::Refused(_) => return Ok(()),
                 Standing::Returning(_) => {}
                 Standing::Waiting(_)
+                | Standing::Entering(_)
                 | Standing::Granted
                 | Standing::Lost(_)
                 | Standing::Failed(_)
@@ -197,17 +198,19 @@ impl Engine {
     /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
     /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
     pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
-        let there = self.ownership()?;
+        let backend = Arc::clone(&self.parts.backend);
+        if !backend.has_requests() {
+            return None;
+        }
         self.drop_lost_places().await;
-        let requests = match within(LOOK, there.requests()).await {
+        let requests = match within(LOOK, backend.requests()).await {
             Some(Ok(requests)) => requests,
             Some(Err(error)) => {
                 tracing::warn!("orphaned external requests could not be listed: {error}");
                 return None;
             }
             None => {
-                let address = there.address();
-                tracing::warn!("{address} did not tell in time whether there are orphaned external requests");
+                tracing::warn!("the cluster did not tell in time whether there are orphaned external requests");
                 return None;
             }
         };

@@ -224,8 +224,9 @@ pub fn escalates_at(record: &Maintenance) -> Option<Timestamp> {
 /// Whether the owner's word allows this maintenance to start now.
 #[must_use]
 pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Consent {
-    // A server that is part of a maintenance system of its own has its owners there.
-    if record.spec.policy == Policy::Enforced || record.spec.always_perform || record.native.is_some() {
+    // An external system that knows the owners of its servers asks them itself.
+    let asked_there = record.native.as_ref().is_some_and(|native| native.system.owners);
+    if record.spec.policy == Policy::Enforced || record.spec.always_perform || asked_there {
         return Consent::NotNeeded;
     }
     let claim = lock.ownership.claim.as_ref();

@@ -42,6 +42,15 @@ pub struct System {
     pub enters: bool,
     /// Whether it prepares what is booted, and says when that is ready.
     pub boots: bool,
+    /// Whether it knows the owners of its servers and asks them. Where it does not, claims and approvals are those of the
+    /// coordination store.
+    #[serde(default = "knows_owners", skip_serializing_if = "Clone::clone")]
+    pub owners: bool,
+}
+
+/// What was true of every system before it was recorded.
+fn knows_owners() -> bool {
+    true
 }
 
 /// What is known of our request to a server's own system. Part of a maintenance's record.
@@ -122,6 +131,9 @@ pub enum Standing {
     Absent,
     /// Ours waits, or could not be made now. The words complete "waiting for".
     Waiting(String),
+    /// Ours was made and the system acts on it by itself: it is not to be helped, and no limit but that of the maintenance
+    /// ends it. The words complete "waiting for".
+    Entering(String),
     /// The server is ours: every condition of the system holds.
     Granted,
     /// It was ours and is somebody else's, or nobody's.
@@ -140,7 +152,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("the external request is not there"),
-            Self::Waiting(why) => write!(f, "waiting for {why}"),
+            Self::Waiting(why) | Self::Entering(why) => write!(f, "waiting for {why}"),
             Self::Granted => f.write_str("granted"),
             Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {
                 f.write_str(why)
@@ -185,7 +197,7 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, native: &Native) -> 
     let theirs = native.system.order == Order::Theirs;
     if own && theirs {
         // Granted outside its window, or before what else it waits for, it would hold the server for nothing.
-        let there = matches!(view.standing, Standing::Waiting(_) | Standing::Granted);
+        let there = matches!(view.standing, Standing::Waiting(_) | Standing::Entering(_) | Standing::Granted);
         return there.then_some(Decision::Act(Action::LeaveNative));
     }
     let (granted, said) = match &view.standing {
@@ -195,7 +207,7 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, native: &Native) -> 
         Standing::Absent if theirs => return Some(Decision::Act(Action::EnterNative)),
         Standing::Leftovers(_) if theirs => return Some(Decision::Act(Action::LeaveNative)),
         Standing::Absent | Standing::Granted | Standing::Leftovers(_) => (true, None),
-        Standing::Waiting(why) => (false, Some(why.clone())),
+        Standing::Waiting(why) | Standing::Entering(why) => (false, Some(why.clone())),
         Standing::Lost(why) | Standing::Returning(why) => (false, Some(format!("the server: {why}"))),
     };
     if native.granted != granted || native.said != said {
@@ -235,7 +247,7 @@ pub fn taken_away(standing: &Standing) -> Option<String> {
     match standing {
         Standing::Granted => None,
         Standing::Lost(why) | Standing::Refused(why) | Standing::Failed(why) => Some(why.clone()),
-        Standing::Waiting(why) | Standing::Returning(why) | Standing::Leftovers(why) => {
+        Standing::Waiting(why) | Standing::Entering(why) | Standing::Returning(why) | Standing::Leftovers(why) => {
             Some(format!("it is out of maintenance again ({why})"))
         }
         Standing::Absent => Some("our request is gone".to_owned()),
@@ -251,6 +263,7 @@ pub(super) fn enter(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         Standing::Granted => Verdict::Done,
         Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
+        Standing::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
         Standing::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
                 return match entered {
@@ -288,8 +301,16 @@ pub(super) fn leave(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
         // Leaving can take several calls, each of which finds what the one before left.
         Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
-        Standing::Waiting(_) | Standing::Granted | Standing::Lost(_) | Standing::Failed(_) | Standing::Leftovers(_) => {
-            pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now)
+        Standing::Waiting(_)
+        | Standing::Entering(_)
+        | Standing::Granted
+        | Standing::Lost(_)
+        | Standing::Failed(_)
+        | Standing::Leftovers(_) => {
+            match pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now) {
+                Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
+                verdict => verdict,
+            }
         }
     }
 }

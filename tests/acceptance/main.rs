@@ -30,6 +30,7 @@ mod identity;
 mod interrupt;
 mod lost_reply;
 mod many_runs;
+mod metal3;
 mod metal_maintenance_approval;
 mod metal_maintenance_preview;
 mod metal_maintenance_queue;

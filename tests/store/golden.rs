@@ -119,7 +119,8 @@ fn joins(lock: &mut ServerLock, wish: &Request, leases: &Leases, now: Timestamp)
 fn held(name: &str, phase: Phase) -> ServerLock {
     let mut lock = ServerLock::new(key(name));
     let leases = Leases([(runner(1).id, at(30)), (runner(2).id, at(30))].into());
-    let system = System { name: "metal-operator".into(), order: Order::Theirs, enters: true, boots: true };
+    let system =
+        System { name: "metal-operator".into(), order: Order::Theirs, enters: true, boots: true, owners: true };
     let claim = Claim {
         uid: Uid(format!("claim-{name}")),
         id: id(&format!("claim-{name}")),

@@ -6,6 +6,7 @@ pub mod faulty;
 pub mod ironcore;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
+pub mod metal3;
 pub mod postgres;
 pub mod server;
 pub mod toxiproxy;

@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, before_change, redfish::Trust},
+    backend::{BackendError, before_change, cluster, redfish::Trust},
     clock::Clock,
     kubernetes::{About, Cluster, ClusterError, Mirror},
 };
@@ -187,32 +187,14 @@ impl Fleet {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<DynamicObject>, BackendError> {
-        let got = cluster.ask("get", About { kind, namespace, name: Some(name) }, |api| async move {
-            api.get(name).await.map(Some).or_else(|error| absent(error, name))
-        });
-        match got.await {
-            // Not this object but its kind is not served, perhaps only at this moment: that says nothing about the object.
-            Err(ClusterError::NotFound { address, request }) => {
-                let message = "the API server does not serve this kind now".to_owned();
-                Err(BackendError::Rejected {
-                    address,
-                    request,
-                    status: 404,
-                    message,
-                    retry_after: None,
-                    transient: true,
-                })
-            }
-            got => got.map_err(error),
-        }
+        cluster::now(cluster, kind, namespace, name)
+            .await
+            .map_err(|problem| cluster::unserved(problem).unwrap_or_else(error))
     }
 
     /// All objects of a kind as they are now.
     pub(super) async fn list(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, BackendError> {
-        let listed = self.cluster.ask("list", About { kind, namespace: None, name: None }, |all| async move {
-            all.list(&ListParams::default()).await
-        });
-        Ok(listed.await.map_err(error)?.items)
+        cluster::list(&self.cluster, kind, None).await.map_err(error)
     }
 
     /// The labels of all servers, by name.
@@ -260,7 +242,7 @@ impl Fleet {
         read: &DynamicObject,
         change: Value,
     ) -> Result<(), BackendError> {
-        self.patched_in(cluster, kind, read, change).await.map(drop)
+        cluster::patched(cluster, kind, read, change, error).await.map(drop)
     }
 
     /// The same as [`Fleet::patch`]; tells what it is now.
@@ -270,28 +252,7 @@ impl Fleet {
         read: &DynamicObject,
         change: Value,
     ) -> Result<DynamicObject, BackendError> {
-        self.patched_in(&self.cluster, kind, read, change).await
-    }
-
-    async fn patched_in(
-        &self,
-        cluster: &Cluster,
-        kind: &ApiResource,
-        read: &DynamicObject,
-        mut change: Value,
-    ) -> Result<DynamicObject, BackendError> {
-        let (namespace, name) = (read.metadata.namespace.as_deref(), name(read));
-        if let Some(metadata) = change.as_object_mut().map(|it| it.entry("metadata").or_insert_with(|| json!({}))) {
-            metadata["resourceVersion"] = json!(read.metadata.resource_version);
-            metadata["uid"] = json!(read.metadata.uid);
-        }
-        let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let change = &Patch::Merge(change);
-        before_change(&format!("patch {} {name}", kind.kind)).await?;
-        let patched = cluster.ask("patch", About { kind, namespace, name: Some(name) }, |api| async move {
-            api.patch(name, params, change).await
-        });
-        patched.await.map_err(error)
+        cluster::patched(&self.cluster, kind, read, change, error).await
     }
 
     /// Makes an object what we want of it (server-side apply): what others say of other fields stays, and what others own is
@@ -403,17 +364,5 @@ impl Fleet {
     pub(super) async fn maintenances_of(&self, server: &str) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
         let Some((mirror, _)) = self.maintenances().await? else { return Ok(Vec::new()) };
         mirror.by(server).await.map_err(error)
-    }
-}
-
-/// Whether an answer says that an object is not there: it names it.
-fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
-    match error {
-        kube::Error::Api(status)
-            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name) =>
-        {
-            Ok(None)
-        }
-        error => Err(error),
     }
 }

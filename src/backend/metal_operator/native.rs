@@ -57,7 +57,7 @@ impl NativeMaintenance for OperatorMachine {
         let found = self.fleet.found().await?;
         let order = if found.way == Way::Park || operation { Order::Ours } else { Order::Theirs };
         let boots = found.way == Way::Legacy && !operation;
-        Ok(System { name: found.name(), order, enters: !operation, boots })
+        Ok(System { name: found.name(), order, enters: !operation, boots, owners: true })
     }
 
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {

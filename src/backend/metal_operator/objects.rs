@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 
+use crate::backend::cluster::marks;
+pub(super) use crate::backend::cluster::{
+    MANAGER, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, name, text,
+};
+
 /// The group of servers, claims, boot configurations and BMCs.
 pub(super) const METAL: &str = "metal.ironcore.dev";
 /// The group of metal-maintenance-operator.
@@ -25,20 +30,6 @@ pub(super) const APPROVAL: &str = "metal.ironcore.dev/maintenance-approval";
 /// The same: v0.5 and later.
 pub(super) const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 
-/// Who writes, for the API server; also in the names of our own annotations.
-pub(super) const MANAGER: &str = "terraform-provider-metal";
-/// Ours: the incarnation of the maintenance.
-pub(super) const OUR_UID: &str = "terraform-provider-metal/uid";
-/// Ours: its name.
-pub(super) const OUR_ID: &str = "terraform-provider-metal/maintenance";
-/// Ours: the provider's owner.
-pub(super) const OUR_OWNER: &str = "terraform-provider-metal/owner";
-/// Ours: who asked.
-pub(super) const OUR_RUN: &str = "terraform-provider-metal/run";
-/// Ours: where it is discussed.
-pub(super) const OUR_TICKET: &str = "terraform-provider-metal/ticket";
-/// Ours: the coordination store that knows it.
-pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 /// Ours: where a claim's owner is reached.
 pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
 /// Ours: whose an approval is, beside the key that the operator reads.
@@ -64,24 +55,9 @@ pub(super) fn no_server(name: &str) -> String {
     format!("the cluster has no Server {name:?}")
 }
 
-/// A text somewhere in an object.
-pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> Option<&'a str> {
-    object.data.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
-}
-
-/// A text of an object's annotations.
-pub(super) fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
-    object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
 /// A text of an object's labels.
 pub(super) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-/// An object's name.
-pub(super) fn name(object: &DynamicObject) -> &str {
-    object.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// An object's namespace.
@@ -119,16 +95,7 @@ pub(super) fn whose(object: &DynamicObject) -> String {
 
 /// Annotations that say whose something is.
 pub(super) fn our_annotations(wish: &crate::maintenance::native::NativeWish) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::from([
-        (OUR_UID.to_owned(), wish.uid.clone()),
-        (OUR_ID.to_owned(), wish.id.clone()),
-        (OUR_OWNER.to_owned(), wish.owner.clone()),
-        (OUR_RUN.to_owned(), wish.run.clone()),
-        (OUR_STORE.to_owned(), wish.store.clone()),
-    ]);
-    if let Some(ticket) = &wish.ticket {
-        all.insert(OUR_TICKET.to_owned(), ticket.clone());
-    }
+    let mut all = marks(wish);
     let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
     all.extend(REASONS.map(|key| (key.to_owned(), reason.clone())));
     all

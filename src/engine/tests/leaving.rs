@@ -32,7 +32,7 @@ fn failing(error: Option<&BackendError>) -> Result<(), BackendError> {
 #[async_trait]
 impl NativeMaintenance for Operated {
     async fn system(&self, _operation: bool) -> Result<System, BackendError> {
-        Ok(System { name: "theirs".into(), order: Order::Theirs, enters: true, boots: false })
+        Ok(System { name: "theirs".into(), order: Order::Theirs, enters: true, boots: false, owners: true })
     }
     async fn look(&self, wish: &NativeWish, _fresh: bool) -> Result<NativeView, BackendError> {
         let said = self.said.lock().unwrap();

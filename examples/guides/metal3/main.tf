@@ -1,0 +1,48 @@
+# A BareMetalHost of Metal3, detached and held for as long as this configuration is applied.
+
+terraform {
+  required_providers {
+    metal = {
+      source = "localhost/metal-maintenance/metal"
+    }
+  }
+}
+
+variable "host" {
+  description = "The name of the BareMetalHost"
+  type        = string
+}
+
+variable "namespace" {
+  description = "Its namespace"
+  type        = string
+  default     = "metal3"
+}
+
+variable "kubeconfig" {
+  description = "A kubeconfig file; leave it out for the usual places"
+  type        = string
+  default     = null
+}
+
+provider "metal" {
+  metal3 = {
+    kubeconfig = var.kubeconfig
+    namespace  = var.namespace
+  }
+}
+
+resource "metal_server_maintenance" "disk" {
+  server    = var.host
+  namespace = "ops"
+  name      = "disk-swap"
+  policy    = "OwnerApproval"
+  reason    = "swap disk 3"
+
+  server_power  = "Off"
+  expires_after = "4h"
+}
+
+output "state" {
+  value = metal_server_maintenance.disk.state
+}

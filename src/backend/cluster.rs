@@ -1,0 +1,179 @@
+//! Objects of a Kubernetes cluster, as backends read and change them.
+
+use std::collections::BTreeMap;
+
+use kube::{
+    api::{ListParams, Patch, PatchParams},
+    core::{ApiResource, DynamicObject},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    kubernetes::{About, Cluster, ClusterError, FieldProblem},
+    maintenance::native::NativeWish,
+};
+
+use super::{BackendError, before_change};
+
+/// The field manager of every change; also in the names of our own annotations.
+pub(super) const MANAGER: &str = "terraform-provider-metal";
+/// Our annotation: the incarnation of the maintenance.
+pub(super) const OUR_UID: &str = "terraform-provider-metal/uid";
+/// Our annotation: the maintenance, as `namespace/name`.
+pub(super) const OUR_ID: &str = "terraform-provider-metal/maintenance";
+/// Our annotation: the provider's `owner`.
+pub(super) const OUR_OWNER: &str = "terraform-provider-metal/owner";
+/// Our annotation: run, host and person that requested it.
+pub(super) const OUR_RUN: &str = "terraform-provider-metal/run";
+/// Our annotation: the ticket.
+pub(super) const OUR_TICKET: &str = "terraform-provider-metal/ticket";
+/// Our annotation: the coordination store that has the record.
+pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
+
+/// Annotations that name the maintenance of an external request, without its reason.
+pub(super) fn marks(wish: &NativeWish) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([
+        (OUR_UID.to_owned(), wish.uid.clone()),
+        (OUR_ID.to_owned(), wish.id.clone()),
+        (OUR_OWNER.to_owned(), wish.owner.clone()),
+        (OUR_RUN.to_owned(), wish.run.clone()),
+        (OUR_STORE.to_owned(), wish.store.clone()),
+    ]);
+    if let Some(ticket) = &wish.ticket {
+        all.insert(OUR_TICKET.to_owned(), ticket.clone());
+    }
+    all
+}
+
+/// The text at a place of an object; `None` where it is absent or empty.
+pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> Option<&'a str> {
+    object.data.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// The value of an annotation.
+pub(super) fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
+    object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The name of an object.
+pub(super) fn name(object: &DynamicObject) -> &str {
+    object.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// An object as it is now; `None` where there is none of that name.
+pub(super) async fn now(
+    cluster: &Cluster,
+    kind: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<DynamicObject>, ClusterError> {
+    let about = About { kind, namespace, name: Some(name) };
+    cluster
+        .ask("get", about, |api| async move { api.get(name).await.map(Some).or_else(|error| absent(error, name)) })
+        .await
+}
+
+/// Whether an answer says that an object is not there: it names it.
+fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    match error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name) =>
+        {
+            Ok(None)
+        }
+        error => Err(error),
+    }
+}
+
+/// The error of a read that found no such kind, and not only no such object: that says nothing about the object.
+pub(super) fn unserved(problem: ClusterError) -> Result<BackendError, ClusterError> {
+    match problem {
+        ClusterError::NotFound { address, request } => Ok(BackendError::Rejected {
+            address,
+            request,
+            status: 404,
+            message: "the API server does not serve this kind now".to_owned(),
+            retry_after: None,
+            transient: true,
+        }),
+        problem => Err(problem),
+    }
+}
+
+/// All objects of a kind, in one namespace or in all.
+pub(super) async fn list(
+    cluster: &Cluster,
+    kind: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<Vec<DynamicObject>, ClusterError> {
+    let listed = cluster.ask("list", About { kind, namespace, name: None }, |all| async move {
+        all.list(&ListParams::default()).await
+    });
+    Ok(listed.await?.items)
+}
+
+/// Changes an object on the condition that it is still the one that was read, and tells what it is now. `meaning` makes a
+/// machine's error of a cluster's.
+pub(super) async fn patched(
+    cluster: &Cluster,
+    kind: &ApiResource,
+    read: &DynamicObject,
+    mut change: Value,
+    meaning: impl FnOnce(ClusterError) -> BackendError,
+) -> Result<DynamicObject, BackendError> {
+    let (namespace, name) = (read.metadata.namespace.as_deref(), name(read));
+    if let Some(metadata) = change.as_object_mut().map(|it| it.entry("metadata").or_insert_with(|| json!({}))) {
+        metadata["resourceVersion"] = json!(read.metadata.resource_version);
+        metadata["uid"] = json!(read.metadata.uid);
+    }
+    let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let change = &Patch::Merge(change);
+    before_change(&format!("patch {} {name}", kind.kind)).await?;
+    let patched = cluster.ask("patch", About { kind, namespace, name: Some(name) }, |api| async move {
+        api.patch(name, params, change).await
+    });
+    patched.await.map_err(meaning)
+}
+
+/// The error of a change that is not possible now, because of something else that goes on with the object.
+pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
+    BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+}
+
+/// A cluster's error as a machine's. `attribute`: the attribute of a maintenance that a refused field was made from.
+pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> Option<&'static str>) -> BackendError {
+    let message = problem.to_string();
+    match problem {
+        ClusterError::Unreachable { address, cause } => BackendError::ClusterAway { address, cause },
+        ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
+        ClusterError::Forbidden { .. } | ClusterError::Unauthorized { .. } => BackendError::Denied { message },
+        ClusterError::Invalid { address, request, message, fields } => {
+            let attribute = fields.iter().find_map(attribute);
+            let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();
+            let message = if said.is_empty() { message } else { said.join("; ") };
+            BackendError::Invalid { address, request, message, attribute }
+        }
+        ClusterError::Conflict { address, request, message } => not_now(address, request, message),
+        ClusterError::Busy { address, request, message, retry_after } => {
+            BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
+        }
+        ClusterError::Expired { address, request, message } => {
+            BackendError::Rejected { address, request, status: 410, message, retry_after: None, transient: true }
+        }
+        ClusterError::Rejected { address, request, code, message } => {
+            let transient = code >= 500;
+            BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
+        }
+        ClusterError::AlreadyExists { address, request } => {
+            let message = "it exists already".to_owned();
+            not_now(address, request, message)
+        }
+        ClusterError::NotFound { address, request } => {
+            BackendError::Missing { address, what: format!("{request}: not found") }
+        }
+        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause },
+        ClusterError::Protocol { address, request, what } => {
+            BackendError::Protocol { address, what: format!("{request}: {what}") }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The hosts of one namespace: one list and one watch, and the few other reads.
+
+use std::{fmt, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::DynamicObject;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    backend::{BackendError, cluster, redfish::Trust},
+    clock::Clock,
+    kubernetes::{Cluster, ClusterError, Mirror},
+    maintenance::native::NativeWish,
+};
+
+use super::{
+    Metal3Settings,
+    host::{Hold, resource},
+};
+
+/// A cluster's error as a machine's. Nothing of a host that we write is made from one attribute alone.
+pub(super) fn error(problem: ClusterError) -> BackendError {
+    cluster::error(problem, |_| None)
+}
+
+/// The hosts of a namespace, and how they are held.
+pub(super) struct Hosts {
+    pub(super) cluster: Cluster,
+    pub(super) namespace: String,
+    pub(super) hold: Hold,
+    pub(super) trust: Trust,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) settings: Metal3Settings,
+    pub(super) mirror: Mirror,
+    uid: OnceCell<Option<String>>,
+}
+
+impl fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hosts")
+            .field("cluster", &self.cluster)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hosts {
+    pub(super) fn new(settings: Metal3Settings, clock: Arc<dyn Clock>) -> Self {
+        let (cluster, namespace) = (settings.cluster.clone(), settings.namespace.clone());
+        Self {
+            mirror: Mirror::new(cluster.clone(), resource("BareMetalHost"), Some(namespace.clone())),
+            cluster,
+            namespace,
+            hold: settings.hold,
+            trust: settings.trust.clone(),
+            clock,
+            settings,
+            uid: OnceCell::new(),
+        }
+    }
+
+    /// The time by which a host that we released is judged.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A host; fresh: not older than this call, otherwise as the watch told last.
+    pub(super) async fn host(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        if fresh {
+            Ok(self.object("BareMetalHost", name).await?.map(Arc::new))
+        } else {
+            self.mirror.get(Some(&self.namespace), name).await.map_err(error)
+        }
+    }
+
+    /// A host that has to be there.
+    pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
+        let missing = || BackendError::Missing { address: self.cluster.address(), what: self.absent(name) };
+        self.host(name, fresh).await?.ok_or_else(missing)
+    }
+
+    /// Words for a host that does not exist.
+    pub(super) fn absent(&self, name: &str) -> String {
+        format!("namespace {} has no BareMetalHost {name:?}", self.namespace)
+    }
+
+    /// An object of the namespace as it is now.
+    pub(super) async fn object(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, BackendError> {
+        let got = cluster::now(&self.cluster, &resource(kind), Some(&self.namespace), name).await;
+        got.map_err(|problem| cluster::unserved(problem).unwrap_or_else(error))
+    }
+
+    /// An object of a kind that older operators do not have.
+    pub(super) async fn optional(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, BackendError> {
+        match cluster::now(&self.cluster, &resource(kind), Some(&self.namespace), name).await {
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            got => got.map_err(error),
+        }
+    }
+
+    /// Changes a host on the condition that it is still the one that was read.
+    pub(super) async fn patch(&self, read: &DynamicObject, change: Value) -> Result<(), BackendError> {
+        cluster::patched(&self.cluster, &resource("BareMetalHost"), read, change, error).await.map(drop)
+    }
+
+    /// All hosts, as the watch told last.
+    pub(super) async fn all(&self) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
+        self.mirror.all().await.map_err(error)
+    }
+
+    /// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be read.
+    pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
+        let ask = || async {
+            match cluster::now(&self.cluster, &resource("Namespace"), None, "kube-system").await.map_err(error) {
+                Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
+                Err(BackendError::Denied { message }) => {
+                    tracing::debug!("the cluster is told by its hosts only: {message}");
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.uid.get_or_try_init(ask).await.cloned()
+    }
+
+    /// User name and password of a BMC, from its Secret as it is now.
+    pub(super) async fn credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
+        let missing = |what: &str| BackendError::Missing {
+            address: self.cluster.address(),
+            what: format!("Secret {}/{secret} {what}", self.namespace),
+        };
+        let got = self.object("Secret", secret).await?.ok_or_else(|| missing("is not there"))?;
+        let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
+            .map_err(|_| missing("holds data that is not base64"))?;
+        let part = |key: &str| {
+            let bytes = data.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
+            let bytes = bytes.ok_or_else(|| missing(&format!("has no {key}")))?;
+            // The operator reads the values of Secrets without the white space around them.
+            String::from_utf8(bytes)
+                .map(|text| text.trim().to_owned())
+                .map_err(|_| missing(&format!("has a {key} that is no text")))
+        };
+        Ok((part("username")?, SecretString::from(part("password")?)))
+    }
+
+    /// Refuses a record whose hosts are in another namespace: a host of that name here is another machine.
+    pub(super) fn reaches(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        match &wish.namespace {
+            Some(theirs) if *theirs != self.namespace => Err(BackendError::Elsewhere {
+                message: format!(
+                    "{} is a maintenance of a BareMetalHost in namespace {theirs:?}, and this configuration reaches namespace \
+                     {:?}: set metal3.namespace",
+                    wish.id, self.namespace
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

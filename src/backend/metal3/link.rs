@@ -1,0 +1,108 @@
+//! The BMC of a host over Redfish, with address and credentials as the cluster has them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::core::DynamicObject;
+use tokio::sync::Mutex;
+
+use crate::backend::{
+    Backend as _, BackendError, Machine,
+    redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+};
+
+use super::{address::BmcAddress, host::Host, hosts::Hosts};
+
+/// What of a host says how its BMC is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    address: String,
+    secret: String,
+    insecure: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    key: Key,
+    machine: Arc<dyn Machine>,
+    backend: RedfishBackend,
+}
+
+/// The connection to the BMC of one host. Its credentials are read when it is opened and kept nowhere else.
+#[derive(Debug, Default)]
+pub(super) struct BmcLink(Mutex<Option<Open>>);
+
+impl BmcLink {
+    /// The machine behind a host. Opened again when the host names another BMC or Secret.
+    pub(super) async fn machine(
+        &self,
+        hosts: &Hosts,
+        object: &DynamicObject,
+        name: &str,
+    ) -> Result<Arc<dyn Machine>, BackendError> {
+        let host = Host(object);
+        let key = Key {
+            address: host.bmc_address().to_owned(),
+            secret: host.credentials().to_owned(),
+            insecure: host.is_insecure(),
+        };
+        let mut open = self.0.lock().await;
+        if let Some(open) = open.as_ref().filter(|open| open.key == key) {
+            return Ok(Arc::clone(&open.machine));
+        }
+        if let Some(old) = open.take() {
+            old.backend.close().await;
+        }
+        let unsupported = |what: String| BackendError::Unsupported { address: hosts.cluster.address(), what };
+        let (endpoint, system_id) = match BmcAddress::read(&key.address) {
+            BmcAddress::Redfish { endpoint, system } => (endpoint, system),
+            other => {
+                return Err(unsupported(format!("{}: {}", host.shown(), no_redfish(&other))));
+            }
+        };
+        let (username, password) = hosts.credentials(&key.secret).await?;
+        let settings = ServerSettings {
+            endpoint,
+            system_id,
+            lock_key: hosts.settings.lock_keys.get(name).cloned(),
+            labels: BTreeMap::new(),
+            username,
+            password,
+            media: MediaSettings::default(),
+            trust: if key.insecure { Trust::Anything } else { hosts.trust.clone() },
+        };
+        let settings = RedfishSettings {
+            servers: BTreeMap::from([(name.to_owned(), settings)]),
+            authentication: Authentication::Session,
+            ..RedfishSettings::default()
+        };
+        let backend = RedfishBackend::new(settings, &hosts.clock).map_err(unsupported)?;
+        let machine = backend.machine(name)?;
+        *open = Some(Open { key, machine: Arc::clone(&machine), backend });
+        Ok(machine)
+    }
+
+    /// Takes note of an answer: after refused credentials the Secret is read again, which may have changed since.
+    pub(super) async fn judged<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
+        if matches!(answer, Err(BackendError::Unauthorized { .. })) {
+            self.close().await;
+        }
+        answer
+    }
+
+    /// Ends the session with the BMC.
+    pub(super) async fn close(&self) {
+        let open = self.0.lock().await.take();
+        if let Some(open) = open {
+            open.backend.close().await;
+        }
+    }
+}
+
+/// Why a BMC is not driven.
+pub(super) fn no_redfish(address: &BmcAddress) -> String {
+    format!(
+        "its BMC is reached by {}, and this provider speaks Redfish only: its power is changed only with hold = \"power_off\", \
+         its boot configuration not at all",
+        address.protocol()
+    )
+}

@@ -1,0 +1,242 @@
+//! One host: as the operator shows it beside others, and as a hold may change it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kube::core::DynamicObject;
+use serde_json::json;
+
+use crate::{
+    backend::{
+        BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
+        cluster::{not_now, text},
+    },
+    maintenance::{
+        machine::{
+            BootOption, BootOverride, Capabilities, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
+        },
+        native::{NativeWish, Standing},
+    },
+};
+
+use super::{
+    address::BmcAddress,
+    host::{Hold, Host, reboot_key},
+    hosts::Hosts,
+    link::{BmcLink, no_redfish},
+    standing::standing,
+};
+
+/// One host of a namespace.
+#[derive(Debug)]
+pub(super) struct HostMachine {
+    pub(super) hosts: Arc<Hosts>,
+    pub(super) name: String,
+    /// The maintenance under which it is changed; `None`: beside all others.
+    pub(super) held: Option<NativeWish>,
+    /// Whether what it shows must not be older than the question.
+    pub(super) fresh: bool,
+    pub(super) link: Arc<BmcLink>,
+}
+
+impl HostMachine {
+    pub(super) async fn host(&self, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
+        self.hosts.known(&self.name, fresh).await
+    }
+
+    /// How the host is held, or would be.
+    pub(super) fn hold(&self, host: Host<'_>) -> Hold {
+        let ours = self.held.as_ref().is_some_and(|wish| host.marked().is_some_and(|author| author.uid == wish.uid));
+        host.hold().filter(|_| ours).unwrap_or(self.hosts.hold)
+    }
+
+    pub(super) async fn redfish(&self, object: &DynamicObject) -> Result<Arc<dyn Machine>, BackendError> {
+        self.link.machine(&self.hosts, object, &self.name).await
+    }
+
+    /// The machine behind a host that is detached for us now; the error says that it is not.
+    async fn ours(&self) -> Result<Arc<dyn Machine>, BackendError> {
+        let object = self.host(true).await?;
+        let host = Host(&object);
+        if let Some(wish) = &self.held {
+            let standing = standing(host, wish, self.hosts.hold, self.hosts.now());
+            if standing != Standing::Granted {
+                let why = format!("{} is not ours to change: {standing}", host.shown());
+                return Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why));
+            }
+        }
+        self.redfish(&object).await
+    }
+
+    fn unsupported(&self, what: &str) -> BackendError {
+        BackendError::Unsupported { address: self.address(), what: what.to_owned() }
+    }
+
+    /// Whether Redfish drives the host: it is reached by it, and no annotation keeps it off.
+    fn by_redfish(&self, host: Host<'_>) -> bool {
+        self.hold(host) == Hold::Detach && matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. })
+    }
+
+    /// What the operator says.
+    fn shown(&self, host: Host<'_>) -> MachineView {
+        let said = |field: &str| text(host.0, &format!("/status/hardware/systemVendor/{field}")).map(str::to_owned);
+        let off = self.hold(host) == Hold::PowerOff;
+        let known = match &self.held {
+            // The power before: the operator, not we, restores it once the annotation is gone.
+            Some(wish) if off => host.marked().is_some_and(|author| author.uid == wish.uid),
+            // Nobody reads it while the host is detached.
+            Some(_) => false,
+            None => host.status() != "detached" && !host.is_paused() && !host.state().is_empty(),
+        };
+        MachineView {
+            power: match (known, host.powered_on()) {
+                (false, _) => PowerState::Unknown,
+                (true, true) => PowerState::On,
+                (true, false) => PowerState::Off,
+            },
+            boot_progress: None,
+            last_reset: None,
+            boot: None,
+            health: None,
+            description: MachineDescription {
+                manufacturer: said("manufacturer"),
+                model: said("productName"),
+                serial_number: said("serialNumber"),
+                host_name: text(host.0, "/status/hardware/hostname").map(str::to_owned),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Machine for HostMachine {
+    fn address(&self) -> String {
+        format!("{}, BareMetalHost {}/{}", self.hosts.cluster.address(), self.hosts.namespace, self.name)
+    }
+
+    async fn identify(&self) -> Result<Identity, BackendError> {
+        let object = self.host(false).await?;
+        let host = Host(&object);
+        match BmcAddress::read(host.bmc_address()) {
+            // A host has no system UUID: its BMC knows it.
+            BmcAddress::Redfish { .. } => {
+                let machine = self.redfish(&object).await?;
+                self.link.judged(machine.identify().await).await
+            }
+            other => match self.hosts.settings.lock_keys.get(&self.name) {
+                Some(key) => Ok(Identity {
+                    lock_key: Some(key.clone()),
+                    authority: self.hosts.cluster.address(),
+                    path: format!("/namespaces/{}/baremetalhosts/{}", self.hosts.namespace, self.name),
+                    ..Identity::default()
+                }),
+                None => Err(self.unsupported(&format!(
+                    "{}. A BareMetalHost has no system UUID: give its lock key in metal3.lock_keys",
+                    no_redfish(&other)
+                ))),
+            },
+        }
+    }
+
+    async fn observe(&self) -> Result<MachineView, BackendError> {
+        let object = self.host(self.fresh).await?;
+        let host = Host(&object);
+        let Some(wish) = self.held.as_ref().filter(|_| self.by_redfish(host)) else { return Ok(self.shown(host)) };
+        let machine = self.redfish(&object).await?;
+        let mut view = self.link.judged(machine.observe().await).await?;
+        // Until the host is ours the operator brings it to spec.online, which is what is to be restored.
+        let ours = host.marked().is_some_and(|author| author.uid == wish.uid) && host.status() == "detached";
+        if !ours && !wish.entered && !host.disables_power_off() {
+            view.power = if host.online() { PowerState::On } else { PowerState::Off };
+        }
+        Ok(view)
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, BackendError> {
+        let object = self.host(false).await?;
+        let host = Host(&object);
+        if self.by_redfish(host) {
+            let machine = self.redfish(&object).await?;
+            return self.link.judged(machine.capabilities().await).await;
+        }
+        let resets = match self.hold(host) {
+            Hold::PowerOff => vec![ResetType::GracefulShutdown, ResetType::ForceOff],
+            Hold::Detach => Vec::new(),
+        };
+        Ok(Capabilities { resets, ..Capabilities::default() })
+    }
+
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl PowerControl for HostMachine {
+    async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
+        let object = self.host(true).await?;
+        let host = Host(&object);
+        match (&self.held, self.hold(host)) {
+            (_, Hold::Detach) => {
+                let machine = self.ours().await?;
+                self.link.judged(machine.reset(reset).await).await
+            }
+            // The annotation asked for it when the host was entered.
+            (Some(_), Hold::PowerOff) if reset == ResetType::GracefulShutdown => Ok(()),
+            (Some(wish), Hold::PowerOff) if reset == ResetType::ForceOff => {
+                let hard = json!({ "mode": "hard" }).to_string();
+                let change = json!({ "metadata": { "annotations": { reboot_key(&wish.uid): hard } } });
+                self.hosts.patch(&object, change).await
+            }
+            _ => Err(self.unsupported("with hold = \"power_off\" a host is only kept off; use hold = \"detach\"")),
+        }
+    }
+}
+
+#[async_trait]
+impl BootControl for HostMachine {
+    async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
+        if self.held.is_none() {
+            return Err(self.unsupported("the boot configuration of a host is changed only in a maintenance"));
+        }
+        let machine = self.ours().await?;
+        self.link.judged(machine.set_boot_override(wanted, clear_http_boot_uri).await).await
+    }
+
+    async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
+        let object = self.host(false).await?;
+        if !self.by_redfish(Host(&object)) {
+            return Ok(Vec::new());
+        }
+        let machine = self.redfish(&object).await?;
+        self.link.judged(machine.boot_menu().await).await
+    }
+}
+
+#[async_trait]
+impl MediaControl for HostMachine {
+    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+        let object = self.host(false).await?;
+        if !self.by_redfish(Host(&object)) {
+            return Ok(Vec::new());
+        }
+        let machine = self.redfish(&object).await?;
+        self.link.judged(machine.media().await).await
+    }
+
+    async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
+        if self.held.is_none() {
+            return Err(self.unsupported("virtual media of a host are changed only in a maintenance"));
+        }
+        let machine = self.ours().await?;
+        self.link.judged(machine.insert_medium(slot, image, write_protected).await).await
+    }
+
+    async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
+        if self.held.is_none() {
+            return Err(self.unsupported("virtual media of a host are changed only in a maintenance"));
+        }
+        let machine = self.ours().await?;
+        self.link.judged(machine.eject_medium(slot).await).await
+    }
+}

@@ -1,0 +1,135 @@
+//! Servers that Metal3's baremetal-operator manages as `BareMetalHost`s, through the Kubernetes API.
+//!
+//! A host has neither an owner nor a queue of maintenances: both are those of the coordination store, and a host is entered
+//! and left under our own lock. It is detached, and then driven over Redfish with the address and the credentials that the
+//! cluster has of its BMC; or it is only kept off by a reboot annotation. What another author marked on it is waited for and
+//! never removed. Sources: baremetal-operator v0.11 to v0.14 (metal3.io/v1alpha1).
+
+mod address;
+mod change;
+mod firmware;
+mod host;
+mod hosts;
+mod link;
+mod machine;
+mod native;
+mod plug;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use crate::{
+    clock::{Clock, within},
+    kubernetes::Cluster,
+    maintenance::location::{BackendKind, ClusterIdentity, Location},
+};
+
+use super::{Backend, BackendError, Listed, Machine, NativeRequest, plug::BackendPlugin as _, redfish::Trust};
+
+use hosts::Hosts;
+use machine::HostMachine;
+
+pub use host::Hold;
+pub use plug::Plugin;
+
+/// How long ending all sessions may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The backend, checked.
+#[derive(Clone, Debug)]
+pub struct Metal3Settings {
+    /// Where the hosts are.
+    pub cluster: Cluster,
+    /// Their namespace.
+    pub namespace: String,
+    /// How a host is held.
+    pub hold: Hold,
+    /// How the certificates of BMCs are judged, where a host does not say that any is right.
+    pub trust: Trust,
+    /// Lock keys by host, for hosts whose BMC is not asked.
+    pub lock_keys: BTreeMap<String, String>,
+}
+
+/// Hosts of one namespace.
+#[derive(Debug)]
+pub struct Metal3Backend {
+    hosts: Arc<Hosts>,
+    machines: Mutex<BTreeMap<String, Arc<HostMachine>>>,
+}
+
+impl Metal3Backend {
+    /// A backend; asks nobody.
+    #[must_use]
+    pub fn new(settings: Metal3Settings, clock: &Arc<dyn Clock>) -> Self {
+        Self { hosts: Arc::new(Hosts::new(settings, Arc::clone(clock))), machines: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Backend for Metal3Backend {
+    /// None is configured: the cluster has them.
+    fn servers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
+        let hosts = self.hosts.all().await?;
+        let listed = |host: &Arc<kube::core::DynamicObject>| {
+            let labels = host.metadata.labels.clone().unwrap_or_default();
+            let listed = Listed { labels, backend: Plugin.name(), ..Listed::default() };
+            Some((host.metadata.name.clone()?, listed))
+        };
+        Ok(hosts.iter().filter_map(listed).collect())
+    }
+
+    fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
+            Arc::new(HostMachine {
+                hosts: Arc::clone(&self.hosts),
+                name: server.to_owned(),
+                held: None,
+                fresh: false,
+                link: Arc::default(),
+            })
+        });
+        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+    }
+
+    async fn location(&self, server: &str) -> Result<Location, BackendError> {
+        let uid = self.hosts.uid().await?;
+        let server_uid = self.hosts.host(server, false).await?.and_then(|host| host.metadata.uid.clone());
+        let cluster = ClusterIdentity { uid, server_uid, address: self.hosts.cluster.address() };
+        let namespace = Some(self.hosts.namespace.clone());
+        Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
+    }
+
+    fn has_requests(&self) -> bool {
+        true
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        Ok(self.hosts.all().await?.iter().filter_map(|host| native::request(host)).collect())
+    }
+
+    async fn close(&self) {
+        self.hosts.mirror.close();
+        let machines: Vec<_> = {
+            let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+            machines.values().cloned().collect()
+        };
+        let goodbyes = join_all(machines.iter().map(|machine| machine.link.close()));
+        if within(GOODBYE, goodbyes).await.is_none() {
+            tracing::debug!("not every session was ended in time; they end by themselves");
+        }
+    }
+}

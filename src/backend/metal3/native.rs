@@ -1,0 +1,311 @@
+//! A host's part in a maintenance: entered and left under our own lock, by annotations.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use kube::core::DynamicObject;
+
+use crate::{
+    backend::{
+        BackendError, Machine, NativeMaintenance, NativeRequest, Outlook,
+        cluster::{OUR_ID, annotation, name, not_now},
+    },
+    clock::within,
+    maintenance::{
+        ids::Uid,
+        machine::ResetType,
+        native::{Asks, NativeView, NativeWish, Order, Standing, System},
+    },
+};
+
+use super::{
+    address::BmcAddress,
+    change, firmware,
+    host::{DETACHED, Hold, Host, reboot_key},
+    hosts::Hosts,
+    link::no_redfish,
+    machine::HostMachine,
+    standing::standing,
+};
+
+/// How long tidying waits until the operator manages a host again; the next tidying removes the rest.
+const TIDY: Duration = Duration::from_secs(20);
+
+/// How often a host is read again while that is waited for.
+const PAUSE: Duration = Duration::from_secs(2);
+
+impl HostMachine {
+    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
+        Self {
+            hosts: Arc::clone(&self.hosts),
+            name: self.name.clone(),
+            held: Some(wish.clone()),
+            fresh,
+            link: Arc::clone(&self.link),
+        }
+    }
+
+    async fn mark(&self) -> Option<String> {
+        let host = self.hosts.host(&self.name, false).await.ok()??;
+        host.metadata.resource_version.clone()
+    }
+
+    /// What the operator would do to a host that is only kept off, in words.
+    async fn holes(&self) -> Result<Option<String>, BackendError> {
+        let found = match firmware::pending(&self.hosts, &self.name).await? {
+            Some(found) => Some(found),
+            None => firmware::image(&self.hosts, &self.name).await?,
+        };
+        Ok(found.map(|what| {
+            format!("{what}, and may switch it on meanwhile, so that hold = \"power_off\" does not hold; use hold = \"detach\"")
+        }))
+    }
+
+    /// Whether the power of a host that is managed again differs from what its owner wants: the operator may not have read it
+    /// yet, and its status then still tells what it was before the host was detached.
+    async fn not_yet_on(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
+        let Some(wanted) = host.kept_power().filter(|_| host.hold() == Some(Hold::Detach)) else { return Ok(None) };
+        if !matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. }) {
+            return Ok(None);
+        }
+        let machine = self.redfish(host.0).await?;
+        let power = self.link.judged(machine.observe().await).await?.power;
+        Ok((power.settled() != Some(wanted))
+            .then(|| format!("{} is to be {wanted} (spec.online), now {power}", host.shown())))
+    }
+
+    /// Until nothing of the request is on the host.
+    async fn until_left(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        loop {
+            match self.look(wish, true).await?.standing {
+                Standing::Absent | Standing::Refused(_) => return Ok(()),
+                Standing::Returning(_) => {}
+                _ => self.leave(wish).await?,
+            }
+            tokio::select! {
+                () = self.changed() => {}
+                () = self.hosts.clock.sleep(PAUSE) => {}
+            }
+        }
+    }
+}
+
+/// A request of ours on a host, as it is found without knowing whose it is.
+pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
+    let host = Host(object);
+    let author = host.marked().or_else(|| host.detached_by())?;
+    Some(NativeRequest {
+        store: author.store,
+        uid: author.uid,
+        name: format!("the hold of {}", host.shown()),
+        server: name(object).to_owned(),
+        parks: true,
+    })
+}
+
+/// Builds the wish of a request whose maintenance no record tells of.
+fn wish_of(request: &NativeRequest) -> NativeWish {
+    NativeWish {
+        store: request.store.clone(),
+        uid: request.uid.clone(),
+        id: String::new(),
+        owner: String::new(),
+        run: String::new(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: None,
+        ticket: None,
+        asked: true,
+        entered: true,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for HostMachine {
+    async fn system(&self, operation: bool) -> Result<System, BackendError> {
+        let name = "Metal3 (BareMetalHost)".to_owned();
+        Ok(System { name, order: Order::Ours, enters: !operation, boots: false, owners: false })
+    }
+
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+        self.hosts.reaches(wish)?;
+        let view = |standing, behind| NativeView { standing, boot: None, memory: BTreeMap::new(), behind };
+        let Some(object) = self.hosts.host(&self.name, fresh).await? else {
+            let standing = if wish.asked { Standing::Absent } else { Standing::Refused(self.hosts.absent(&self.name)) };
+            return Ok(view(standing, None));
+        };
+        let host = Host(&object);
+        let mut standing = standing(host, wish, self.hosts.hold, self.hosts.now());
+        if standing == Standing::Absent
+            && wish.enters
+            && !wish.asked
+            && self.hosts.hold == Hold::PowerOff
+            && let Some(why) = self.holes().await?
+        {
+            standing = Standing::Refused(why);
+        }
+        if let Standing::Leftovers(_) = &standing
+            && fresh
+            && let Some(why) = self.not_yet_on(host).await?
+        {
+            standing = Standing::Returning(why);
+        }
+        // One of our own store whose end is all that this one waits for.
+        let behind = request(&object)
+            .filter(|other| {
+                matches!(standing, Standing::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
+            })
+            .map(|other| Uid(other.uid));
+        Ok(view(standing, behind))
+    }
+
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        self.hosts.reaches(wish)?;
+        let object = self.host(true).await?;
+        let busy = |why| not_now(self.hosts.cluster.address(), format!("enter BareMetalHost {}", self.name), why);
+        let Some(change) = change::enter(Host(&object), wish, self.hosts.hold, self.hosts.now()).map_err(busy)? else {
+            return Ok(());
+        };
+        if self.hosts.hold == Hold::PowerOff
+            && let Some(why) = self.holes().await?
+        {
+            return Err(BackendError::Unsupported { address: self.address(), what: why });
+        }
+        self.hosts.patch(&object, change).await
+    }
+
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        self.hosts.reaches(wish)?;
+        let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
+        match change::leave(Host(&object), wish, self.hosts.now()) {
+            Some(change) => self.hosts.patch(&object, change).await,
+            None => Ok(()),
+        }
+    }
+
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, true))
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, false))
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        let host = self.hosts.host(&self.name, false).await?;
+        Ok(host.iter().filter_map(|object| request(object)).collect())
+    }
+
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+        let wish = wish_of(request);
+        if let Some(left) = within(TIDY, self.until_left(&wish)).await {
+            return left;
+        }
+        tracing::warn!("{}: the operator does not manage the host again yet", self.name);
+        Ok(())
+    }
+
+    fn by_hand(&self, wish: &NativeWish, _order: Order) -> String {
+        let Hosts { namespace, hold, .. } = &*self.hosts;
+        let key = match hold {
+            Hold::Detach => DETACHED.to_owned(),
+            Hold::PowerOff => reboot_key(&wish.uid),
+        };
+        format!("kubectl annotate baremetalhost -n {namespace} {} {key}-", self.name)
+    }
+
+    async fn changed(&self) {
+        let mut changes = self.hosts.mirror.changes();
+        let before = self.mark().await;
+        if before.is_none() {
+            // The cluster is away: who waits asks again without being woken.
+            return std::future::pending().await;
+        }
+        while changes.changed().await.is_ok() {
+            if self.mark().await != before {
+                return;
+            }
+        }
+    }
+
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        let object = self.host(true).await?;
+        let host = Host(&object);
+        if self.hosts.hold == Hold::PowerOff {
+            return Err(BackendError::Unsupported {
+                address: self.address(),
+                what: "with hold = \"power_off\" nothing but power off is possible; use hold = \"detach\"".to_owned(),
+            });
+        }
+        let undone = match reset {
+            ResetType::On => !host.online(),
+            ResetType::ForceOff | ResetType::GracefulShutdown => host.online(),
+            _ => false,
+        };
+        if !undone {
+            return Ok(());
+        }
+        let wanted = if host.online() { "on" } else { "off" };
+        Err(BackendError::Unsupported {
+            address: self.address(),
+            what: format!(
+                "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Make the operation under a \
+                 metal_server_maintenance (maintenance_id), or change spec.online",
+                host.shown()
+            ),
+        })
+    }
+
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+        let object = self.host(false).await?;
+        let host = Host(&object);
+        let power = if host.online() { "On" } else { "Off" };
+        let used = host.consumer().map_or_else(|| "no consumer".to_owned(), |it| format!("consumer {it}"));
+        let mut lines = vec![format!("{}: {}, {}, to be {power}, {used}.", host.shown(), host.state(), host.status())];
+        if !host.error().is_empty() {
+            lines.push(format!("Error of the host: {}.", host.error_text()));
+        }
+        let address = BmcAddress::read(host.bmc_address());
+        if !matches!(address, BmcAddress::Redfish { .. }) {
+            lines.push(format!("BMC: {}.", no_redfish(&address)));
+        }
+        if wish.enters {
+            lines.push(match self.hosts.hold {
+                Hold::Detach => {
+                    "Hold: the host is detached; the operator neither reads nor changes it, and a deletion is \
+                                 delayed until the release."
+                        .to_owned()
+                }
+                Hold::PowerOff => {
+                    "Hold: a reboot annotation keeps the host off, and the operator restores spec.online at the \
+                                   release. A deletion is not delayed: it deprovisions the host."
+                        .to_owned()
+                }
+            });
+        }
+        if host.disables_power_off() {
+            lines.push(
+                "spec.disablePowerOff is set: the operator never switches the host off, a maintenance may.".to_owned(),
+            );
+        }
+        match firmware::pending(&self.hosts, &self.name).await {
+            Ok(Some(what)) => lines.push(format!("Firmware: {what}, also after the release.")),
+            Err(BackendError::Denied { message }) => lines.push(format!("Firmware: not known ({message}).")),
+            _ => {}
+        }
+        let mut ahead = None;
+        match self.look(wish, false).await.map(|view| view.standing) {
+            Ok(Standing::Refused(why) | Standing::Failed(why)) => lines.push(format!("It would be refused: {why}.")),
+            Ok(Standing::Waiting(why)) => {
+                lines.push(format!("It would wait for {why}."));
+                let other = annotation(&object, OUR_ID).filter(|id| *id != wish.id);
+                ahead = other.map(|id| format!("the maintenance {id} has the host"));
+            }
+            _ => {}
+        }
+        Ok(Outlook { lines, approval_missing: None, ahead })
+    }
+}

@@ -1,0 +1,200 @@
+//! Where a host stands, by what the cluster says about it. No I/O.
+//!
+//! The operator's part is `internal/controller/metal3.io/host_state_machine.go` (`checkDetachedHost`) and
+//! `baremetalhost_controller.go` (`manageHostPower`) of baremetal-operator v0.14.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::maintenance::{
+    machine::PowerTarget,
+    native::{NativeWish, Standing},
+};
+
+use super::host::{Author, Hold, Host, reboot_key};
+
+/// An operator that gives the node of a host its old id again is believed so long after the release.
+const SAME_NODE: SignedDuration = SignedDuration::from_mins(3);
+
+/// A host that was released before it was seen detached may never have left Ironic, and shows nothing then.
+const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
+
+/// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered says its own.
+pub(super) fn standing(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Timestamp) -> Standing {
+    if !wish.enters {
+        return beside(host);
+    }
+    let ours = Author::of(wish);
+    let marked = host.marked().as_ref() == Some(&ours);
+    match (if marked { host.hold().unwrap_or(hold) } else { hold }, marked) {
+        (Hold::Detach, true) => detached(host, &ours, now),
+        (Hold::PowerOff, true) => kept_off(host, wish, now),
+        // Only our annotations were removed: the host is as it was, under no one's name but ours.
+        (_, false) if host.detached_by().as_ref() == Some(&ours) => {
+            Standing::Lost("our annotations were removed from the host".to_owned())
+        }
+        (_, false) if wish.asked => Standing::Absent,
+        (Hold::Detach, false) => beside(host),
+        (Hold::PowerOff, false) => match beside(host) {
+            Standing::Absent if host.disables_power_off() => Standing::Refused(
+                "spec.disablePowerOff turns every power-off into a reboot, so that hold = \"power_off\" does not hold; use \
+                 hold = \"detach\""
+                    .to_owned(),
+            ),
+            Standing::Absent if !host.is_provisioned() => Standing::Refused(format!(
+                "reboot annotations act only on provisioned hosts (now {}), so that hold = \"power_off\" does not hold; use \
+                 hold = \"detach\"",
+                host.state()
+            )),
+            standing => standing,
+        },
+    }
+}
+
+/// Whether a host that is not ours may be taken or operated on now.
+fn beside(host: Host<'_>) -> Standing {
+    let shown = host.shown();
+    let waits = |why: String| Standing::Waiting(why);
+    if host.is_deleting() {
+        return Standing::Refused(format!("{shown} is being deleted"));
+    }
+    if host.is_unmanaged() {
+        return Standing::Refused(format!("{shown} is unmanaged: it names no BMC"));
+    }
+    if host.detaches() {
+        return waits(format!("{shown}, which {} detached", author(host)));
+    }
+    if host.is_paused() {
+        return waits(format!("{shown}, which another author paused"));
+    }
+    if let [key, ..] = host.reboots("").as_slice() {
+        return waits(format!("{shown}, which has the annotation {key} of another author"));
+    }
+    if host.marked().is_some() {
+        return waits(format!("{shown}, which returns from another maintenance"));
+    }
+    match host.status() {
+        "detached" => return waits(format!("{shown} to be managed again (still detached)")),
+        status @ ("servicing" | "delayed") => return waits(format!("{shown} to be OK (now {status})")),
+        _ => {}
+    }
+    if !host.is_settled() {
+        let state = if host.state().is_empty() { "new" } else { host.state() };
+        return waits(format!("{shown} to be provisioned, externally provisioned, ready or available (now {state})"));
+    }
+    if host.inspects() {
+        return waits(format!("the inspection of {shown}, which another author requested"));
+    }
+    if host.will_change() {
+        let next = if host.is_provisioned() { "deprovisioned" } else { "provisioned" };
+        return waits(format!("{shown}, which is about to be {next}"));
+    }
+    Standing::Absent
+}
+
+/// A host with our annotations, under the hold `detach`.
+fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> Standing {
+    let shown = host.shown();
+    match host.detached_by() {
+        Some(author) if author == *ours => match host.status() {
+            "detached" => Standing::Granted,
+            _ if host.error() == "detach error" => Standing::Entering(format!(
+                "{shown} to be detached, which the operator tries again ({})",
+                host.error_text()
+            )),
+            _ if host.is_paused() => {
+                Standing::Entering(format!("{shown} to be detached, which another author paused meanwhile"))
+            }
+            _ => Standing::Entering(format!("{shown} to be detached by the operator (now {})", host.state())),
+        },
+        _ if host.detaches() => Standing::Lost(format!("{shown} was detached by another author meanwhile")),
+        _ if host.released().is_none() => Standing::Lost(format!("{shown} was attached again by another author")),
+        _ => returning(host, true, now),
+    }
+}
+
+/// A host with our annotations, under the hold `power_off`.
+fn kept_off(host: Host<'_>, wish: &NativeWish, now: Timestamp) -> Standing {
+    let (shown, key) = (host.shown(), reboot_key(&wish.uid));
+    let has_key = host.0.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&key));
+    if host.released().is_some() && !has_key {
+        return returning(host, false, now);
+    }
+    if !has_key {
+        return Standing::Lost(format!(
+            "the annotation {key} was deleted from {shown}; baremetal-operator up to v0.13.2 deletes it when the host changes \
+             its state"
+        ));
+    }
+    if host.disables_power_off() {
+        return Standing::Lost(format!(
+            "spec.disablePowerOff was set on {shown}, which is rebooted instead of kept off"
+        ));
+    }
+    if host.detaches() {
+        return Standing::Lost(format!("{shown} was detached by another author meanwhile"));
+    }
+    if host.status() == "servicing" {
+        return Standing::Lost(format!("the operator services {shown}, which may switch it on"));
+    }
+    if !host.is_provisioned() {
+        return Standing::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+    }
+    // A host that was switched on by hand is switched off again by the operator.
+    if !host.powered_on() || wish.entered {
+        return Standing::Granted;
+    }
+    let trouble = if host.error().is_empty() { String::new() } else { format!(" ({})", host.error_text()) };
+    let paused = if host.is_paused() { ", which another author paused meanwhile" } else { "" };
+    Standing::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
+}
+
+/// A host that we released and the operator has to manage again. `registers`: in Ironic, which it has left.
+fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
+    let (shown, before) = (host.shown(), host.before());
+    let leftovers = || Standing::Leftovers(format!("our annotations are still on {shown}"));
+    if host.is_deleting() {
+        // Its deletion was delayed, and goes on.
+        return leftovers();
+    }
+    if host.is_paused() {
+        return Standing::Returning(format!("{shown} is managed again once another author no longer pauses it"));
+    }
+    if host.detaches() {
+        return leftovers();
+    }
+    match host.status() {
+        "detached" => {
+            return Standing::Returning(format!("{shown} is attached again by the operator (still detached)"));
+        }
+        "error" if host.error() != before.error => {
+            let what = if registers { "could not register" } else { "has trouble with" };
+            return Standing::Failed(format!("the operator {what} {shown} ({})", host.error_text()));
+        }
+        "OK" | "error" => {}
+        status => return Standing::Returning(format!("{shown} is {status}")),
+    }
+    let proven = !before.id.is_empty() && host.node() != before.id;
+    let patience = if before.id.is_empty() { NEVER_LEFT } else { SAME_NODE };
+    let late = host.released().is_some_and(|at| now.duration_since(at) >= patience);
+    if registers && !proven && !late {
+        return Standing::Returning(format!("{shown} is being registered again"));
+    }
+    if !host.is_settled() {
+        let (state, was) = (host.state(), &before.state);
+        return Standing::Returning(format!("{shown} is {state}, was {was}"));
+    }
+    // With the error that it had before nothing is known of its power.
+    let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
+    if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
+        return Standing::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
+    }
+    leftovers()
+}
+
+/// The author of a detached annotation, for people.
+fn author(host: Host<'_>) -> String {
+    use crate::backend::cluster::{OUR_ID, OUR_RUN, annotation};
+    let said = |key: &str, word: &str| annotation(host.0, key).map(|text| format!("{word} {text}"));
+    let said: Vec<String> = [said(OUR_ID, "maintenance"), said(OUR_RUN, "by")].into_iter().flatten().collect();
+    if said.is_empty() { "another author".to_owned() } else { said.join(" ") }
+}

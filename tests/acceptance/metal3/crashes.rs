@@ -1,0 +1,67 @@
+//! `kill -9` in the middle of entering and leaving a host: the next run goes on, and nothing of ours stays.
+
+use bmc_simulator::PowerState;
+
+use super::{HELD, configure, maintenance};
+use crate::{
+    servers::metal3::{
+        operator::Options,
+        world::{DETACHED, World},
+    },
+    support::{simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+for_each_host! {
+    async fn a_run_that_is_killed_on_its_way_in_or_out_is_continued(host) {
+        let world = World::start(1, Options::default()).await;
+        let awake = world.running.operator.options.awake.clone();
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+
+        // Marked, and the operator has not answered.
+        awake.close();
+        let apply = workspace.start_apply();
+        world.until("node1", "marked", |host| !host["metadata"]["annotations"][DETACHED].is_null()).await;
+        apply.kill_everything();
+        drop(apply);
+        awake.open();
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+
+        // Restored and released, and the operator has not taken it.
+        awake.close();
+        let destroy = workspace.start_destroy();
+        world.until("node1", "released", |host| host["metadata"]["annotations"][DETACHED].is_null()).await;
+        destroy.kill_everything();
+        drop(destroy);
+        assert!(!world.traces("node1").await.is_empty());
+        awake.open();
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        let host = world.host("node1").await;
+        assert_eq!((&host["status"]["operationalStatus"], &host["status"]["poweredOn"]), (&"OK".into(), &true.into()));
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_each_host! {
+    async fn a_dead_operator_ends_the_wait_in_time_and_leaves_nothing(host) {
+        let mut world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        let short = "server_power = \"Off\"\n  timeouts = { create = \"6s\", delete = \"30s\" }";
+        configure(&world, &workspace, &maintenance("bios", short));
+        world.running.stop();
+        workspace.apply().await.failed().says("timeouts.create ended");
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        world.restart();
+        // Whether it was left at once or is left now, nothing of ours stays.
+        eventually("nothing of ours is on the host", SOON * 3, async || {
+            workspace.destroy().await;
+            workspace.metal(&["tidy"]).await;
+            world.traces("node1").await.is_empty().then_some(())
+        })
+        .await;
+        world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
+    }
+}

@@ -1,0 +1,56 @@
+//! What the guide says: its role is enough, and its example works.
+
+use std::{fs, path::Path};
+
+use super::{configure_as, maintenance};
+use crate::{
+    servers::metal3::{operator::Options, world::World},
+    support::{provider, workspace::Workspace},
+};
+
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// The roles of the file, for a user and the hosts of a world.
+fn give_role(world: &World, user: &str) {
+    let roles = page("roles/metal3.yaml").replace("namespace: metal3", &format!("namespace: {}", world.namespace));
+    let roles = roles.replace("name: metal-runners", &format!("name: {user}")).replace("kind: Group", "kind: User");
+    world.kubernetes.apply(&roles);
+}
+
+for_each_host! {
+    async fn the_role_of_the_guide_is_enough_and_what_is_missing_is_named(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        let user = format!("runner-{}", world.namespace);
+        let kubeconfig = world.kubernetes.user(&user, &[]);
+        configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.failed().says("the verb \"list\" on").says("baremetalhosts.metal3.io");
+        give_role(&world, &user);
+        workspace.apply().await.succeeded();
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn the_example_of_the_guide_works(host) {
+        let world = World::start(1, Options::default()).await;
+        let mut workspace = Workspace::new(host);
+        let text = page("examples/guides/metal3/main.tf").replace("localhost/metal-maintenance/metal", provider::SOURCE);
+        workspace.write("main.tf", &text);
+        for (name, value) in [
+            ("host", "node1".to_owned()),
+            ("namespace", world.namespace.clone()),
+            ("kubeconfig", world.kubernetes.user("ci", &["system:masters"]).display().to_string()),
+        ] {
+            workspace.set(&format!("TF_VAR_{name}"), value);
+        }
+        workspace.run(&["init", "-no-color", "-input=false"]).await;
+        workspace.apply().await.succeeded().says("state = \"InMaintenance\"");
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}

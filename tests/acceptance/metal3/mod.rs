@@ -1,0 +1,60 @@
+//! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC simulator behind it.
+
+mod crashes;
+mod flows;
+mod guide;
+mod others;
+
+use std::path::Path;
+
+use crate::{servers::metal3::world::World, support::workspace::Workspace};
+
+/// The address of [`maintenance`] in a state.
+pub const HELD: &str = "metal_server_maintenance.held";
+
+/// Writes a configuration whose provider block reaches the hosts of a world; `block`: more in its `metal3` block.
+pub fn configure_with(world: &World, workspace: &Workspace, block: &str, body: &str) {
+    let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
+    configure_as(&kubeconfig, world, workspace, block, body);
+}
+
+/// The same with a kubeconfig.
+pub fn configure_as(kubeconfig: &Path, world: &World, workspace: &Workspace, block: &str, body: &str) {
+    workspace.configure(&format!(
+        r#"
+provider "metal" {{
+  graceful_shutdown_timeout = "4s"
+  power_timeout             = "4s"
+  metal3 = {{
+    kubeconfig = "{}"
+    namespace  = "{}"
+    {block}
+  }}
+}}
+{body}
+"#,
+        kubeconfig.display(),
+        world.namespace
+    ));
+}
+
+/// The same with nothing more.
+pub fn configure(world: &World, workspace: &Workspace, body: &str) {
+    configure_with(world, workspace, "", body);
+}
+
+/// A maintenance of `node1`.
+pub fn maintenance(name: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "held" {{
+  server    = "node1"
+  namespace = "ops"
+  name      = "{name}"
+  policy    = "OwnerApproval"
+  reason    = "BIOS 2.19"
+  {more}
+}}
+"#
+    )
+}

@@ -1,0 +1,101 @@
+//! What others do to a host, and other runs and configurations of the same machine.
+
+use bmc_simulator::{JournalQuery, PowerState};
+use serde_json::{Value, json};
+
+use super::{HELD, configure, maintenance};
+use crate::{
+    servers::metal3::{
+        operator::Options,
+        world::{DETACHED, World},
+    },
+    support::{
+        simulator::{Fleet, SOON},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+/// How often the machine was told to change its power, by whomever.
+fn resets(world: &World) -> usize {
+    let journal = world.simulator.journal(&JournalQuery::system("node1"));
+    journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset")).count()
+}
+
+for_each_host! {
+    async fn a_host_that_another_author_detached_is_waited_for_and_stays_so(host) {
+        let world = World::start(1, Options::default()).await;
+        world.annotate("node1", json!({DETACHED: "by the night shift"})).await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+        workspace.try_plan().await.succeeded().says("It would wait for").says("which another author detached");
+        let apply = workspace.start_apply();
+        eventually("the queue tells why", SOON, async || {
+            let queue = workspace.metal(&["queue"]).await.succeeded();
+            queue.words().contains("another author detached").then_some(())
+        })
+        .await;
+        assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "by the night shift");
+        assert_eq!((world.traces("node1").await, resets(&world)), (vec![DETACHED.to_owned()], 0));
+        world.annotate("node1", json!({DETACHED: null})).await;
+        apply.wait(SOON * 2).await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_host_that_a_person_takes_back_is_told_and_not_touched(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", ""));
+        workspace.apply().await.succeeded();
+        let all = world.host("node1").await["metadata"]["annotations"].clone();
+        let gone: serde_json::Map<String, Value> =
+            all.as_object().unwrap().keys().map(|key| (key.clone(), Value::Null)).collect();
+        world.annotate("node1", Value::Object(gone)).await;
+        workspace.refresh().await.succeeded().says("External maintenance system revoked the server");
+        assert!(workspace.resource(HELD).await.is_some());
+        workspace.destroy().await.succeeded();
+        assert_eq!(resets(&world), 0);
+        world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_each_host! {
+    async fn two_runs_and_a_plain_redfish_configuration_meet_in_one_lock(host) {
+        let world = World::start(1, Options::default()).await;
+        let first = Workspace::new(host);
+        configure(&world, &first, &maintenance("bios", ""));
+        first.apply().await.succeeded();
+        // One that knows only the BMC waits for the host's maintenance.
+        let (again, plain) = (first.beside(), first.beside());
+        let fleet = Fleet { simulator: world.simulator.clone() };
+        fleet.configure(&plain, &maintenance("disk", ""));
+        let disk = plain.start_apply();
+        let waits = async |name: &str| {
+            eventually("it waits", SOON, async || {
+                let queue = first.metal(&["queue"]).await.succeeded().stdout;
+                queue.contains(name).then_some(())
+            })
+            .await;
+        };
+        waits("ops/disk").await;
+        first.destroy().await.succeeded();
+        disk.wait(SOON * 2).await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "Redfish knows no host");
+        // Another run of the hosts' own backend waits for that, and marks nothing meanwhile.
+        configure(&world, &again, &maintenance("nic", ""));
+        let nic = again.start_apply();
+        waits("ops/nic").await;
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        plain.destroy().await.succeeded();
+        nic.wait(SOON * 2).await.succeeded();
+        let marked = world.host("node1").await["metadata"]["annotations"]["terraform-provider-metal/maintenance"].clone();
+        assert_eq!(marked, "ops/nic");
+        again.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}

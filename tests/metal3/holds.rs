@@ -1,0 +1,407 @@
+//! The backend against the stand-in: entering, leaving, and what others do meanwhile.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bmc_simulator::PowerState;
+use serde_json::{Value, json};
+use terraform_provider_metal::{
+    backend::{
+        Backend, BackendError, Machine,
+        metal3::{Hold, Metal3Backend, Metal3Settings},
+        redfish::Trust,
+    },
+    clock::{Clock, SystemClock},
+    kubernetes::{Cluster, ClusterSettings},
+    maintenance::{
+        machine::{self, ResetType},
+        native::{Asks, NativeWish, Standing},
+    },
+};
+
+use crate::support::{
+    ironcore::patience,
+    metal3::{
+        operator::Options,
+        world::{DETACHED, World},
+    },
+};
+
+/// The backend that a configuration of this namespace makes.
+fn backend(world: &World, hold: Hold) -> Metal3Backend {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let cluster = ClusterSettings { kubeconfig: Some(world.kubernetes.kubeconfig()), ..ClusterSettings::default() };
+    let settings = Metal3Settings {
+        cluster: Cluster::new(cluster, Arc::clone(&clock)),
+        namespace: world.namespace.clone(),
+        hold,
+        trust: Trust::System,
+        lock_keys: BTreeMap::new(),
+    };
+    Metal3Backend::new(settings, &clock)
+}
+
+fn wish(uid: &str) -> NativeWish {
+    NativeWish {
+        store: "store".to_owned(),
+        uid: uid.to_owned(),
+        id: format!("ops/{uid}"),
+        owner: "team".to_owned(),
+        run: "ci-1".to_owned(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: Some("BIOS 2.19".to_owned()),
+        ticket: None,
+        asked: false,
+        entered: false,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+    }
+}
+
+/// One host and a maintenance of it, as the engine asks the backend about them.
+struct Held {
+    machine: Arc<dyn Machine>,
+    wish: NativeWish,
+}
+
+impl Held {
+    fn new(backend: &Metal3Backend, host: &str, uid: &str) -> Self {
+        Self { machine: backend.machine(host).unwrap(), wish: wish(uid) }
+    }
+
+    async fn standing(&self) -> Standing {
+        self.machine.native().unwrap().look(&self.wish, true).await.unwrap().standing
+    }
+
+    async fn until(&self, what: &str, wanted: impl Fn(&Standing) -> bool) -> Standing {
+        let mut last = None;
+        let found = tokio::time::timeout(Duration::from_mins(1), async {
+            loop {
+                let now = self.standing().await;
+                if wanted(&now) {
+                    return now;
+                }
+                last = Some(now);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("not {what}: {last:?}"))
+    }
+
+    async fn enter(&mut self) {
+        assert_eq!(self.standing().await, Standing::Absent);
+        self.wish.asked = true;
+        self.machine.native().unwrap().enter(&self.wish).await.unwrap();
+        self.until("granted", |standing| *standing == Standing::Granted).await;
+        self.wish.entered = true;
+    }
+
+    async fn call_leave(&self) {
+        // The operator may write the host at the same moment: then it is read and tried again, as the rules do.
+        while let Err(error) = self.machine.native().unwrap().leave(&self.wish).await {
+            assert!(error.is_transient(), "{error}");
+        }
+    }
+
+    /// As the rules do: leaving, until nothing of ours is there.
+    async fn leave(&self) {
+        self.call_leave().await;
+        self.until("left or leftovers", |standing| matches!(standing, Standing::Absent | Standing::Leftovers(_))).await;
+        self.call_leave().await;
+        self.until("left", |standing| *standing == Standing::Absent).await;
+    }
+
+    fn under(&self) -> Arc<dyn Machine> {
+        self.machine.native().unwrap().under(&self.wish)
+    }
+}
+
+fn status(host: &Value) -> (&str, &str) {
+    let status = &host["status"];
+    (
+        status["provisioning"]["state"].as_str().unwrap_or_default(),
+        status["operationalStatus"].as_str().unwrap_or_default(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_detached_driven_by_redfish_and_managed_again() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    let identity = held.machine.identify().await.unwrap();
+    assert_eq!(identity.uuid, Some(bmc_simulator::SystemConfig::default_uuid("node1").to_string()));
+    let node = world.host("node1").await["status"]["provisioning"]["ID"].clone();
+
+    held.enter().await;
+    let host = world.host("node1").await;
+    assert_eq!(status(&host), ("provisioned", "detached"));
+    let value: Value = serde_json::from_str(host["metadata"]["annotations"][DETACHED].as_str().unwrap()).unwrap();
+    assert_eq!(value["deleteAction"], "delay");
+    assert!(world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has no node of it");
+
+    // Power is ours now: the operator does not switch it on again.
+    held.under().reset(ResetType::ForceOff).await.unwrap();
+    world.simulator.wait_power("node1", PowerState::Off, Duration::from_secs(30)).await.unwrap();
+    tokio::time::sleep(world.running.operator.options.steady * 3).await;
+    assert_eq!(held.under().observe().await.unwrap().power, machine::PowerState::Off);
+    assert_eq!(world.host("node1").await["status"]["poweredOn"], true, "the operator does not look");
+
+    // Left as it is: the operator itself restores spec.online, and only then the host is left.
+    held.call_leave().await;
+    assert_eq!(held.machine.native().unwrap().requests().await.unwrap().len(), 1, "marks stay");
+    held.leave().await;
+    let host = world.host("node1").await;
+    assert_eq!((status(&host), &host["status"]["poweredOn"]), (("provisioned", "OK"), &json!(true)));
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    assert_ne!(host["status"]["provisioning"]["ID"], node);
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_host_is_kept_from_others_and_a_consumer_stays() {
+    let world = World::empty(2, Options::default()).await;
+    world.add("node1", json!({})).await;
+    let consumer = json!({"kind": "Metal3Machine", "name": "worker", "namespace": "c", "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1"});
+    world.add("node2", json!({"consumerRef": consumer})).await;
+    let backend = backend(&world, Hold::Detach);
+    for name in ["node1", "node2"] {
+        world
+            .until(name, "available and on", |host| {
+                status(host) == ("available", "OK") && host["status"]["poweredOn"] == true
+            })
+            .await;
+        let mut held = Held::new(&backend, name, name);
+        held.enter().await;
+        let kind = world.host(name).await["spec"]["consumerRef"]["kind"].clone();
+        assert_eq!(kind, if name == "node1" { "Maintenance" } else { "Metal3Machine" });
+        held.leave().await;
+        let kept = world.host(name).await["spec"]["consumerRef"].clone();
+        assert_eq!(kept, if name == "node1" { Value::Null } else { consumer.clone() });
+        assert_eq!(world.traces(name).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_do_to_a_host_is_waited_for_and_stays() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let held = Held::new(&backend, "node1", "m1");
+    for (annotations, word) in [
+        (json!({DETACHED: ""}), "detached"),
+        (json!({"baremetalhost.metal3.io/paused": "metal3.io/capm3"}), "paused"),
+        (json!({"reboot.metal3.io/other": ""}), "reboot.metal3.io/other"),
+        (json!({"inspect.metal3.io": ""}), "inspection"),
+    ] {
+        world.annotate("node1", annotations.clone()).await;
+        let Standing::Waiting(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
+        assert!(why.contains(word), "{why}");
+        let refused = held.machine.native().unwrap().enter(&held.wish).await.unwrap_err();
+        assert!(refused.is_transient(), "{refused}");
+        let there = world.host("node1").await["metadata"]["annotations"].clone();
+        let mut gone = json!({});
+        for (key, value) in annotations.as_object().unwrap() {
+            assert_eq!(&there[key], value);
+            gone[key] = Value::Null;
+        }
+        world.annotate("node1", gone).await;
+        held.until("free again", |standing| *standing == Standing::Absent).await;
+    }
+    // On its way to another state.
+    world.merge("BareMetalHost", "node1", json!({"spec": {"image": null}})).await;
+    held.until("waiting", |standing| matches!(standing, Standing::Waiting(_))).await;
+    held.until("available", |standing| *standing == Standing::Absent).await;
+    world.delete("node1").await;
+    held.until("refused", |standing| matches!(standing, Standing::Refused(_))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_others_take_back_is_lost_and_not_touched() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let ours = json!({"terraform-provider-metal/uid": null});
+    // How it is lost, and what is left of it when our maintenance has ended.
+    for (n, (change, left)) in
+        [(json!({DETACHED: null}), Vec::new()), (json!({DETACHED: "by hand"}), vec![DETACHED]), (ours, Vec::new())]
+            .into_iter()
+            .enumerate()
+    {
+        let mut held = Held::new(&backend, "node1", &format!("m{n}"));
+        held.until("free", |standing| *standing == Standing::Absent).await;
+        held.enter().await;
+        world.annotate("node1", change.clone()).await;
+        held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+        let refused = held.under().reset(ResetType::ForceOff).await.unwrap_err();
+        assert!(matches!(refused, BackendError::Rejected { status: 409, .. }), "{refused}");
+        held.call_leave().await;
+        held.until("left", |standing| matches!(standing, Standing::Absent | Standing::Leftovers(_))).await;
+        held.call_leave().await;
+        held.until("gone", |standing| *standing == Standing::Absent).await;
+        let mut traces = world.traces("node1").await;
+        traces.retain(|key| !key.starts_with("terraform-provider-metal/"));
+        assert_eq!(traces, left, "{change}");
+        let all = world.host("node1").await["metadata"]["annotations"].clone();
+        let rest: serde_json::Map<String, Value> =
+            all.as_object().into_iter().flatten().map(|(key, _)| (key.clone(), Value::Null)).collect();
+        world.annotate("node1", Value::Object(rest)).await;
+    }
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_cannot_register_again_is_not_called_returned() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    held.enter().await;
+    world.running.operator.options.registers.close();
+    held.call_leave().await;
+    let failed = held.until("failed", |standing| matches!(standing, Standing::Failed(_))).await;
+    assert!(failed.to_string().contains("registration error"), "{failed}");
+    assert!(!world.traces("node1").await.is_empty(), "it is still found by tidy");
+    world.running.operator.options.registers.open();
+    held.leave().await;
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_operator_is_waited_for_on_both_ways() {
+    let mut world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    world.running.stop();
+    held.wish.asked = true;
+    held.machine.native().unwrap().enter(&held.wish).await.unwrap();
+    // A lost reply: the second call changes nothing.
+    let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
+    held.machine.native().unwrap().enter(&held.wish).await.unwrap();
+    assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
+    assert!(matches!(held.standing().await, Standing::Entering(_)), "{:?}", held.standing().await);
+    assert!(held.under().reset(ResetType::ForceOff).await.is_err(), "it is not ours yet");
+    world.restart();
+    held.until("granted", |standing| *standing == Standing::Granted).await;
+    held.wish.entered = true;
+    world.running.stop();
+    held.call_leave().await;
+    assert!(matches!(held.standing().await, Standing::Returning(_)));
+    world.restart();
+    held.leave().await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_a_held_host_is_delayed_until_it_is_left() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    held.enter().await;
+    world.delete("node1").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(held.standing().await, Standing::Granted);
+    held.call_leave().await;
+    patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
+    assert_eq!(held.standing().await, Standing::Absent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_run_s_hold_is_found_and_discarded() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    held.enter().await;
+    // Another process, which knows nothing but the host.
+    let other = self::backend(&world, Hold::PowerOff);
+    let requests = other.requests().await.unwrap();
+    let [request] = requests.as_slice() else { panic!("{requests:?}") };
+    assert_eq!((request.uid.as_str(), request.store.as_str(), request.server.as_str()), ("m1", "store", "node1"));
+    other.machine("node1").unwrap().native().unwrap().discard(request).await.unwrap();
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    world.until("node1", "managed", |host| status(host) == ("provisioned", "OK")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_kept_off_by_our_own_key() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::PowerOff);
+    let mut held = Held::new(&backend, "node1", "m1");
+    let can = held.machine.capabilities().await.unwrap();
+    assert!(!can.can(ResetType::On) && can.boot_targets.is_empty(), "{can:?}");
+    held.enter().await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+    assert!(world.traces("node1").await.contains(&"reboot.metal3.io/terraform-provider-metal.m1".to_owned()));
+    assert_eq!(held.under().observe().await.unwrap().power, machine::PowerState::Off);
+    held.leave().await;
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+
+    // A key that is deleted, by an old operator or a person, is not fought over.
+    let mut held = Held::new(&backend, "node1", "m2");
+    held.enter().await;
+    world.annotate("node1", json!({"reboot.metal3.io/terraform-provider-metal.m2": null})).await;
+    let lost = held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+    assert!(lost.to_string().contains("v0.13.2"), "{lost}");
+    held.leave().await;
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_key_would_not_hold_it_is_refused() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::PowerOff);
+    let held = Held::new(&backend, "node1", "m1");
+    let refused = async |word: &str| {
+        let Standing::Refused(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
+        assert!(why.contains(word), "{why}");
+        let mut asked = wish("m1");
+        asked.asked = true;
+        assert!(held.machine.native().unwrap().enter(&asked).await.is_err());
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    };
+    world.merge("BareMetalHost", "node1", json!({"spec": {"disablePowerOff": true}})).await;
+    refused("disablePowerOff").await;
+    world.merge("BareMetalHost", "node1", json!({"spec": {"disablePowerOff": null}})).await;
+
+    world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
+    world.create("HostFirmwareSettings", "node1", json!({"spec": {"settings": {"Boot": "x"}}})).await;
+    assert_eq!(held.standing().await, Standing::Absent);
+    let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
+    world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
+    refused("HostFirmwareSettings").await;
+    let outlook = held.machine.native().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
+    assert!(outlook.contains("onReboot") && outlook.contains("refused"), "{outlook}");
+    world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": []})).await;
+
+    world.create("DataImage", "node1", json!({"spec": {"url": "https://images.example/tools.iso"}})).await;
+    refused("DataImage").await;
+}
+
+/// The trap itself: the stand-in does what the real one does when firmware changes come while a key is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servicing_under_a_key_is_told_as_a_loss() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::PowerOff);
+    let mut held = Held::new(&backend, "node1", "m1");
+    held.enter().await;
+    world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
+    world.create("HostFirmwareSettings", "node1", json!({"spec": {"settings": {"Boot": "x"}}})).await;
+    let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
+    world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
+    let lost = held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+    assert!(lost.to_string().contains("services"), "{lost}");
+    held.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_of_another_protocol_is_held_and_not_driven() {
+    let world = World::empty(1, Options::default()).await;
+    world.add("node1", json!({"bmc": {"address": "ipmi://10.0.0.1", "credentialsName": "x"}})).await;
+    let backend = backend(&world, Hold::Detach);
+    let held = Held::new(&backend, "node1", "m1");
+    let refused = held.machine.identify().await.unwrap_err().to_string();
+    assert!(refused.contains("ipmi") && refused.contains("lock_keys"), "{refused}");
+    let can = held.machine.capabilities().await.unwrap();
+    assert!(can.resets.is_empty() && can.boot_targets.is_empty(), "{can:?}");
+    let outlook = held.machine.native().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
+    assert!(outlook.contains("Redfish only"), "{outlook}");
+}

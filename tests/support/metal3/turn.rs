@@ -1,0 +1,296 @@
+//! One turn of the operator for one host: what the real one does in one reconciliation.
+
+use std::time::Duration;
+
+use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::{Value, json};
+
+use super::{
+    bmc::Machine,
+    operator::{Node, Operator},
+};
+
+const FINALIZER: &str = "baremetalhost.metal3.io";
+const DETACHED: &str = "baremetalhost.metal3.io/detached";
+const PAUSED: &str = "baremetalhost.metal3.io/paused";
+const REBOOT: &str = "reboot.metal3.io";
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+type Turn = Result<Option<Duration>, Box<dyn std::error::Error + Send + Sync>>;
+
+fn at<'a>(host: &'a DynamicObject, pointer: &str) -> &'a str {
+    host.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is(host: &DynamicObject, pointer: &str) -> bool {
+    host.data.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn settled(state: &str) -> bool {
+    matches!(state, "provisioned" | "externally provisioned" | "ready" | "available")
+}
+
+/// Takes one turn. Tells when the next one is due without an event.
+pub async fn turn(operator: &Operator, name: &str) -> Turn {
+    let Some(host) = operator.api("BareMetalHost").get_opt(name).await? else { return Ok(None) };
+    let annotations = host.annotations();
+    if annotations.contains_key(PAUSED) {
+        return Ok(None);
+    }
+    let deleting = host.metadata.deletion_timestamp.is_some();
+    if !deleting && !host.finalizers().iter().any(|one| one == FINALIZER) {
+        operator.update(&host, json!({"metadata": {"finalizers": [FINALIZER]}})).await?;
+        return Ok(NOW);
+    }
+    let (state, status) = (at(&host, "/status/provisioning/state"), at(&host, "/status/operationalStatus"));
+    let detach = annotations.get(DETACHED);
+    if deleting {
+        let arguments: Value = detach.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let delays = match detach {
+            Some(_) => arguments["deleteAction"] == "delay",
+            None => status == "detached",
+        };
+        // Where the annotation is gone, the host is attached first.
+        let attaches = detach.is_none() && status == "detached";
+        if !delays && !attaches {
+            return leaves(operator, &host, detach.is_some()).await;
+        }
+    }
+    if detach.is_some() && settled(state) {
+        return detached(operator, &host).await;
+    }
+    if at(&host, "/status/errorType") == "detach error" {
+        operator.status(&host, ok()).await?;
+        return Ok(NOW);
+    }
+    if status == "detached" {
+        let error = !at(&host, "/status/errorType").is_empty();
+        operator.status(&host, json!({"operationalStatus": if error { "error" } else { "OK" }})).await?;
+        return Ok(NOW);
+    }
+    if !matches!(state, "" | "unmanaged")
+        && let Some(next) = registered(operator, &host).await?
+    {
+        return Ok(next);
+    }
+    moves(operator, &host, state).await
+}
+
+/// The way of a deleted host; `skips`: one that is detached with no delay is only forgotten.
+async fn leaves(operator: &Operator, host: &DynamicObject, skips: bool) -> Turn {
+    let to = match at(host, "/status/provisioning/state") {
+        "deleting" => {
+            operator.nodes.lock().unwrap().remove(&host.name_any());
+            operator.update(host, json!({"metadata": {"finalizers": null}})).await?;
+            return Ok(None);
+        }
+        _ if skips => "deleting",
+        "provisioning" | "provisioned" => "deprovisioning",
+        "registering" | "unmanaged" | "" | "powering off before delete" => "deleting",
+        _ => "powering off before delete",
+    };
+    let mut status = json!({"provisioning": {"state": to}});
+    if to == "deleting" {
+        status["poweredOn"] = json!(false);
+    }
+    operator.status(host, status).await?;
+    Ok(Some(operator.options.step))
+}
+
+/// The status of a host without an error.
+fn ok() -> Value {
+    json!({"operationalStatus": "OK", "errorType": null, "errorMessage": null, "errorCount": 0})
+}
+
+fn failed(kind: &str, message: &str) -> Value {
+    json!({"operationalStatus": "error", "errorType": kind, "errorMessage": message})
+}
+
+/// `checkDetachedHost` and `detachHost`.
+async fn detached(operator: &Operator, host: &DynamicObject) -> Turn {
+    let name = host.name_any();
+    if operator.options.detaches.is_closed() {
+        operator.status(host, failed("detach error", "the node is locked")).await?;
+        return Ok(Some(operator.options.step * 5));
+    }
+    // Deleting the node takes more than one turn.
+    if operator.nodes.lock().unwrap().remove(&name).is_some() {
+        return Ok(Some(operator.options.step));
+    }
+    if at(host, "/status/operationalStatus") != "detached" {
+        let mut status = json!({"operationalStatus": "detached"});
+        if at(host, "/status/errorType") == "detach error" {
+            status = ok();
+            status["operationalStatus"] = json!("detached");
+        }
+        operator.status(host, status).await?;
+    }
+    // Looked at again after ten minutes.
+    Ok(None)
+}
+
+/// `ensureRegistered`. `Some`: it is not registered yet.
+async fn registered(
+    operator: &Operator,
+    host: &DynamicObject,
+) -> Result<Option<Option<Duration>>, Box<dyn std::error::Error + Send + Sync>> {
+    let (name, step) = (host.name_any(), operator.options.step);
+    let node = operator.nodes.lock().unwrap().get(&name).cloned();
+    let Some(node) = node else {
+        let id = uuid::Uuid::new_v4().to_string();
+        operator.nodes.lock().unwrap().insert(name, Node { id: id.clone(), ..Node::default() });
+        operator.status(host, json!({"provisioning": {"ID": id}})).await?;
+        return Ok(Some(Some(step)));
+    };
+    if at(host, "/status/provisioning/ID") != node.id {
+        operator.status(host, json!({"provisioning": {"ID": node.id}})).await?;
+        return Ok(Some(NOW));
+    }
+    if !node.verified {
+        let power = if operator.options.registers.is_closed() {
+            Err("cannot reach the BMC".to_owned())
+        } else {
+            match Machine::of(operator, host).await {
+                Ok(machine) => machine.is_on().await,
+                Err(error) => Err(error),
+            }
+        };
+        if let Err(error) = power {
+            if std::env::var_os("METAL3_LOG").is_some() {
+                eprintln!("{name}: {error}");
+            }
+            operator.status(host, failed("registration error", &error)).await?;
+            return Ok(Some(Some(step * 5)));
+        }
+        operator.nodes.lock().unwrap().entry(name).and_modify(|node| node.verified = true);
+        if at(host, "/status/operationalStatus").is_empty() {
+            operator.status(host, ok()).await?;
+        }
+        return Ok(Some(Some(step)));
+    }
+    if at(host, "/status/errorType") == "registration error" {
+        operator.status(host, ok()).await?;
+        return Ok(Some(NOW));
+    }
+    Ok(None)
+}
+
+/// The handlers of the states.
+async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
+    let wants = !at(host, "/spec/image/url").is_empty();
+    let goes = |to: &str| json!({"operationalStatus": "OK", "provisioning": {"state": to}});
+    let to = match state {
+        "" if at(host, "/spec/bmc/address").is_empty() => Some("unmanaged"),
+        "" => Some("registering"),
+        "unmanaged" => return Ok(None),
+        "registering" if is(host, "/spec/externallyProvisioned") => Some("externally provisioned"),
+        "registering" => Some("inspecting"),
+        "inspecting" => Some("preparing"),
+        "preparing" | "deprovisioning" => Some("available"),
+        "available" if wants && is(host, "/spec/online") => Some("provisioning"),
+        "provisioning" => Some("provisioned"),
+        "provisioned" if !wants => Some("deprovisioning"),
+        _ => None,
+    };
+    let Some(to) = to else { return steady(operator, host, state).await };
+    if operator.options.deletes_keys && matches!(to, "inspecting" | "provisioning" | "deprovisioning") {
+        let all: serde_json::Map<String, Value> = host
+            .annotations()
+            .keys()
+            .filter(|key| key.starts_with(REBOOT))
+            .map(|key| (key.clone(), Value::Null))
+            .collect();
+        if !all.is_empty() {
+            operator.update(host, json!({"metadata": {"annotations": all}})).await?;
+            return Ok(NOW);
+        }
+    }
+    let mut status = goes(to);
+    if to == "registering" {
+        status["operationalStatus"] = Value::Null;
+    }
+    if to == "unmanaged" {
+        status["operationalStatus"] = json!("discovered");
+    }
+    if to == "provisioned" {
+        status["provisioning"]["image"] = json!({"url": at(host, "/spec/image/url")});
+    }
+    if to == "deprovisioning" {
+        status["provisioning"]["image"] = json!({"url": ""});
+    }
+    operator.status(host, status).await?;
+    Ok(Some(operator.options.step))
+}
+
+/// `actionManageSteadyState` and `manageHostPower`.
+async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
+    let (name, step) = (host.name_any(), operator.options.step);
+    let provisioned = matches!(state, "provisioned" | "externally provisioned");
+    let adopted = operator.nodes.lock().unwrap().get(&name).is_some_and(|node| node.adopted);
+    if provisioned && !adopted {
+        operator.nodes.lock().unwrap().entry(name.clone()).and_modify(|node| node.adopted = true);
+        return Ok(Some(step));
+    }
+    let machine = Machine::of(operator, host).await?;
+    let on = machine.is_on().await?;
+    if on != is(host, "/status/poweredOn") {
+        operator.status(host, json!({"poweredOn": on})).await?;
+        return Ok(NOW);
+    }
+    let online = is(host, "/spec/online");
+    if !on && host.annotations().contains_key(REBOOT) {
+        operator.update(host, json!({"metadata": {"annotations": {REBOOT: null}}})).await?;
+        return Ok(NOW);
+    }
+    let serviced = operator.nodes.lock().unwrap().get(&name).is_some_and(|node| node.serviced);
+    let servicing = at(host, "/status/operationalStatus") == "servicing";
+    if servicing || (provisioned && !on && online && !serviced && pending(operator, &name).await?) {
+        if !servicing {
+            operator.status(host, json!({"operationalStatus": "servicing"})).await?;
+            // A service step boots the host's ramdisk.
+            machine.reset("On").await?;
+            return Ok(Some(step * 3));
+        }
+        operator.nodes.lock().unwrap().entry(name).and_modify(|node| node.serviced = true);
+        operator.status(host, ok()).await?;
+        return Ok(NOW);
+    }
+    let reboots: Vec<&String> = host
+        .annotations()
+        .iter()
+        .filter(|(key, value)| {
+            let counts = provisioned || value.contains("\"force\":true");
+            counts && (*key == REBOOT || key.strip_prefix(REBOOT).is_some_and(|rest| rest.starts_with('/')))
+        })
+        .map(|(_, value)| value)
+        .collect();
+    let wanted = online && reboots.is_empty();
+    if on == wanted {
+        return Ok(Some(operator.options.steady));
+    }
+    if wanted {
+        machine.reset("On").await?;
+    } else if is(host, "/spec/disablePowerOff") {
+        machine.reset("ForceRestart").await?;
+    } else if reboots.iter().any(|value| value.contains("hard")) {
+        machine.reset("ForceOff").await?;
+    } else {
+        machine.reset("GracefulShutdown").await?;
+    }
+    Ok(Some(step * 2))
+}
+
+/// Firmware changes that are made at a reboot.
+async fn pending(operator: &Operator, name: &str) -> Result<bool, kube::Error> {
+    let Some(policy) = operator.api("HostUpdatePolicy").get_opt(name).await? else { return Ok(false) };
+    if policy.data["spec"]["firmwareSettings"] != "onReboot" {
+        return Ok(false);
+    }
+    let Some(settings) = operator.api("HostFirmwareSettings").get_opt(name).await? else { return Ok(false) };
+    let conditions = settings.data["status"]["conditions"].clone();
+    let is_true = |kind: &str| {
+        conditions.as_array().is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+    };
+    Ok(is_true("ChangeDetected") && is_true("Valid"))
+}
