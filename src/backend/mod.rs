@@ -6,6 +6,7 @@
 mod error;
 mod guard;
 mod inspection;
+pub mod ironic;
 pub mod metal_operator;
 mod ownership;
 pub mod redfish;
