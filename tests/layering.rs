@@ -43,6 +43,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::native",
             "kubernetes",
             "clock",
+            "files",
             "shown",
         ],
     ),

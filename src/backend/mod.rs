@@ -9,6 +9,7 @@ mod inspection;
 pub mod ironic;
 pub mod metal_operator;
 mod ownership;
+pub mod plug;
 pub mod redfish;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backend::plug::plugin,
     engine::{Control, Driven, Engine, EngineError, Remaining, TakenBack, Tidied},
     maintenance::{
         decide::Finish,
         ids::MaintenanceId,
-        location::BackendKind,
         lock::Refusal,
         restore,
         spec::Kind,
         state::{Ending, Maintenance},
     },
-    settings::{self, Environment, Input, SettingsError},
+    settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
 };
 
@@ -51,7 +51,7 @@ pub(super) enum CommandError {
     )]
     OtherOwner { id: MaintenanceId, existing: String, asked: String },
     #[error("{0}. Nothing was done. {1}")]
-    Elsewhere(Refusal, &'static str),
+    Elsewhere(Box<Refusal>, String),
     #[error(
         "there is no coordination store yet at {0}: this user has requested no maintenance here. Runs on other machines have \
          their own stores, unless --coordination-url or METAL_COORDINATION_URL names one that all share"
@@ -71,13 +71,14 @@ impl From<EngineError> for CommandError {
         match error {
             EngineError::Refused(refusal) => match &refusal {
                 Refusal::Elsewhere { recorded, .. } => {
-                    let advice = match recorded.backend {
-                        BackendKind::MetalOperator => {
-                            "Run it with --metal-operator, and METAL_KUBECONFIG or METAL_KUBE_CONTEXT of that cluster"
-                        }
-                        BackendKind::Redfish => "Run it with --inventory and without --metal-operator",
+                    let advice = match plugin(recorded.backend.name()) {
+                        Some(plugin) => format!("Run it with {}", plugin.reach()),
+                        None => format!(
+                            "This version has no backend {}: run the one that it was requested with",
+                            recorded.backend
+                        ),
                     };
-                    Self::Elsewhere(refusal, advice)
+                    Self::Elsewhere(Box::new(refusal), advice)
                 }
                 Refusal::OtherOwner { id, existing, asked } => {
                     Self::OtherOwner { id: id.clone(), existing: existing.clone(), asked: asked.clone() }
@@ -191,7 +192,7 @@ async fn check_servers(
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
         Command::Queue { .. } | Command::Show { .. } | Command::History { .. } | Command::Audit { .. } => true,
-        Command::Claims { .. } => !cli.common.metal_operator,
+        Command::Claims { .. } => !cli.common.plugin().has_own_claims(),
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
         _ => false,
@@ -215,8 +216,9 @@ async fn engine(
 ) -> Result<Engine, CommandError> {
     let mut input = Input { migrating, ..common.input() };
     let mut environment = environment.clone();
-    if !touches {
-        input.redfish = None;
+    if !touches && !input.backend.plugin.has_own_claims() {
+        // One without servers.
+        input.backend = BackendInput::default();
         environment.variables.retain(|name, _| !name.starts_with("METAL_REDFISH_"));
     }
     Ok(settings::build(input, &environment).await?.engine)

@@ -22,8 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 use commands::Printed;
 
-use crate::settings::{Environment, Input, MetalOperatorInput, RedfishInput};
-use crate::shown;
+use crate::{
+    backend::plug::{self, BackendPlugin, Block, Given, PLUGINS},
+    settings::{BackendInput, Environment, Input},
+    shown,
+};
 
 /// How to install the provider; shown when the binary is run without arguments.
 const HELP: &str = "\
@@ -89,8 +92,13 @@ struct Common {
     /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
-    /// The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where
-    #[arg(long, global = true)]
+    /// How servers are reached, by the name of the block in the provider configuration; environment variables configure it,
+    /// as the page of the provider says [default: redfish]
+    #[arg(long, global = true, value_name = "NAME", value_parser = backend_named)]
+    backend: Option<&'static dyn BackendPlugin>,
+    /// The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where;
+    /// the same as --backend metal_operator
+    #[arg(long, global = true, conflicts_with = "backend")]
     metal_operator: bool,
     /// Print JSON
     #[arg(long, global = true)]
@@ -413,14 +421,31 @@ fn ended(written: &std::io::Result<()>) -> Exit {
 
 impl Common {
     fn input(&self) -> Input {
+        let mut block = Block::default();
+        if let Some(path) = &self.inventory {
+            block.set("inventory_file", Given::Text(path.clone()));
+        }
         Input {
             coordination_url: self.coordination_url.clone(),
             owner: self.owner.clone(),
-            redfish: Some(RedfishInput { inventory_file: self.inventory.clone(), ..RedfishInput::default() }),
-            metal_operator: self.metal_operator.then(MetalOperatorInput::default),
+            backend: BackendInput { plugin: self.plugin(), block },
             ..Input::default()
         }
     }
+
+    /// How servers are reached.
+    fn plugin(&self) -> &'static dyn BackendPlugin {
+        let named = if self.metal_operator { plug::plugin("metal_operator") } else { self.backend };
+        named.unwrap_or(BackendInput::default().plugin)
+    }
+}
+
+/// The backend of that name.
+fn backend_named(name: &str) -> Result<&'static dyn BackendPlugin, String> {
+    plug::plugin(name).ok_or_else(|| {
+        let names: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+        format!("this version has {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]

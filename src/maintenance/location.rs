@@ -5,22 +5,29 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BackendKind {
-    /// BMCs, addressed directly.
-    Redfish,
-    /// Servers that metal-operator manages in a Kubernetes cluster.
-    MetalOperator,
+/// The kind of a backend, by the name of its block in the provider configuration. A record may name one that this version
+/// does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BackendKind(String);
+
+impl BackendKind {
+    /// The backend of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Redfish => "redfish",
-            Self::MetalOperator => "metal_operator",
-        })
+        f.write_str(&self.0)
     }
 }
 
@@ -65,10 +72,10 @@ pub enum Elsewhere {
 }
 
 impl Location {
-    /// The location of servers whose BMCs are addressed directly.
+    /// The location of servers that a backend reaches without a cluster.
     #[must_use]
-    pub fn redfish() -> Self {
-        Self { backend: BackendKind::Redfish, cluster: None, namespace: None }
+    pub fn direct(backend: &str) -> Self {
+        Self { backend: BackendKind::named(backend), cluster: None, namespace: None }
     }
 
     /// Compares the place of a record (`self`) with the place that a configuration reaches. The namespace is not compared:
@@ -117,7 +124,7 @@ mod tests {
         let own = |text: Option<&str>| text.map(str::to_owned);
         let address = format!("https://{namespace}");
         Location {
-            backend: BackendKind::MetalOperator,
+            backend: BackendKind::named("metal_operator"),
             cluster: Some(ClusterIdentity { uid: own(uid), server_uid: own(server_uid), address }),
             namespace: Some(namespace.to_owned()),
         }
@@ -149,7 +156,7 @@ mod tests {
 
     #[test]
     fn another_backend_is_another_place() {
-        let (cluster, redfish) = (cluster(Some("k1"), None, "a"), Location::redfish());
+        let (cluster, redfish) = (cluster(Some("k1"), None, "a"), Location::direct("redfish"));
         assert_eq!(redfish.compare(&redfish), Ok(()));
         assert_eq!(cluster.compare(&redfish), Err(Elsewhere::Backend));
         assert_eq!(redfish.compare(&cluster), Err(Elsewhere::Backend));
@@ -164,6 +171,6 @@ mod tests {
             r#"{"backend":"metal_operator","cluster":{"uid":"k1","address":"https://a"},"namespace":"a"}"#
         );
         assert_eq!(serde_json::from_str::<Location>(&text).unwrap(), before);
-        assert_eq!(serde_json::to_string(&Location::redfish()).unwrap(), r#"{"backend":"redfish"}"#);
+        assert_eq!(serde_json::to_string(&Location::direct("redfish")).unwrap(), r#"{"backend":"redfish"}"#);
     }
 }

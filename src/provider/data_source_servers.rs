@@ -11,7 +11,7 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::{Listed, exported},
+    backend::{Listed, exported, plug::PLUGINS},
     maintenance::pattern,
     plugin::diagnostic,
 };
@@ -48,9 +48,6 @@ pub(super) struct ServersModel {
 pub(super) struct Servers {
     pub(super) cell: Cell,
 }
-
-/// The backends that list servers.
-const BACKENDS: [&str; 2] = ["redfish", "metal_operator"];
 
 impl ServersModel {
     fn selects(&self, name: &str, listed: &Listed) -> bool {
@@ -108,8 +105,9 @@ impl DataSource for Servers {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(model) = config {
             not_empty(diags, &model.name_pattern, AttributePath::new("name_pattern"));
-            one_of(diags, &model.backend, AttributePath::new("backend"), &BACKENDS, |text| {
-                BACKENDS.contains(&text).then_some(())
+            let backends: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+            one_of(diags, &model.backend, AttributePath::new("backend"), &backends, |text| {
+                backends.contains(&text).then_some(())
             });
         }
         Some(())

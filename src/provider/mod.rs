@@ -1,6 +1,7 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
 
 mod approval_model;
+mod backend_block;
 mod boot;
 mod boot_configuration_model;
 mod boot_configuration_outcome;
@@ -29,14 +30,12 @@ mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
 mod maintenance_plan;
-mod metal_operator;
 mod node_leases;
 mod not_updated;
 mod operation_model;
 mod own_turn;
 mod private;
 mod prospect;
-mod redfish;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;
@@ -113,9 +112,8 @@ impl Provider for MetalProvider {
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
         if let Value::Value(model) = config
-            && let Some(mut input) = model.check(diags)
+            && let Some(input) = model.check(diags)
         {
-            model.leave_out_unknown(&mut input);
             for problem in settings::check(&input) {
                 diags.add_error(wrong_settings::of_settings(&problem));
             }

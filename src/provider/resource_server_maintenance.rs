@@ -124,7 +124,7 @@ impl Resource for ServerMaintenance {
             ..config
         };
         model.set_defaults();
-        let replaced = self.plan_change(diags, &prior, &mut model, &private).await?;
+        let replaced = Box::pin(self.plan_change(diags, &prior, &mut model, &private)).await?;
         Some((Value::Value(model), private, replaced))
     }
 

@@ -8,16 +8,11 @@ mod identity;
 mod input;
 mod secrets;
 mod store;
-mod written;
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{
-        Backend,
-        metal_operator::MetalOperatorBackend,
-        redfish::{RedfishBackend, RedfishSettings},
-    },
+    backend::plug::{Connected, Problem},
     clock::{Clock, SystemClock},
     engine::{Engine, Nodes, Parts, Tuning},
     kubernetes::NODE_LEASES,
@@ -26,27 +21,18 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
+pub use crate::backend::plug::Warning;
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{Input, MetalOperatorInput, NodeLeasesInput, RedfishInput, ServerInput};
+pub use input::{BackendInput, Input, NodeLeasesInput};
 pub use secrets::image_addresses;
 pub use store::{missing_store, open_store};
-pub use written::check;
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";
 
 /// For how many days what is over is kept when nothing else was said.
 const HISTORY_DAYS: u32 = 365;
-
-/// Something that a user should know although it works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// Constant words, without names: hosts fold equal summaries.
-    pub summary: &'static str,
-    /// More.
-    pub detail: String,
-}
 
 /// An engine, and what its user should know.
 #[derive(Debug)]
@@ -57,14 +43,32 @@ pub struct Built {
     pub warnings: Vec<Warning>,
 }
 
+/// Everything that is wrong with a configuration as it was written: found without the environment, files or the network, so
+/// that `validate` reports it.
+#[must_use]
+pub fn check(input: &Input) -> Vec<SettingsError> {
+    let url = input.coordination_url.as_deref().and_then(|url| store::check_url(url).err());
+    let backend = &input.backend;
+    let of_block = |problem| of_block(backend.plugin.name(), problem);
+    url.into_iter().chain(backend.plugin.check(&backend.block).into_iter().map(of_block)).collect()
+}
+
+/// A problem of a backend's block.
+fn of_block(backend: &str, problem: Problem) -> SettingsError {
+    let attribute = std::iter::once(backend.to_owned()).chain(problem.at).collect();
+    SettingsError::Value { attribute, problem: problem.problem }
+}
+
 /// Makes an engine. Opens the store; asks no BMC.
 pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
-    if let Some(problem) = written::check(&input).into_iter().next() {
+    if let Some(problem) = check(&input).into_iter().next() {
         return Err(problem);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let mut warnings = Vec::new();
-    let backend = backend(input.redfish, input.metal_operator, env, &clock, &mut warnings)?;
+    let variable = |name: &str| env.get(name).map(str::to_owned);
+    let plugin = input.backend.plugin;
+    let connected = plugin.connect(&input.backend.block, &variable, &clock);
+    let Connected { backend, mut warnings } = connected.map_err(|problem| of_block(plugin.name(), problem))?;
     let mut probe = ProbeSettings::default();
     if let Some(path) = &input.image_ca_certificate_file {
         probe.ca_certificate_pem = Some(secrets::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
@@ -147,39 +151,4 @@ fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsE
     let lease = |node| NodeLease { namespace: namespace.clone(), node };
     let leases = input.nodes.into_iter().map(|(server, node)| (server, lease(node))).collect();
     Ok(Nodes { leases, take: input.take })
-}
-
-/// How servers are reached.
-/// The BMCs of which passwords go in clear, because a configuration asks for it.
-fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
-    let plain = settings.servers.iter().filter(|(_, server)| server.endpoint.scheme() == "http");
-    let names: Vec<&str> =
-        plain.filter(|(_, server)| !input::is_here(&server.endpoint)).map(|(name, _)| name.as_str()).collect();
-    (!names.is_empty()).then(|| Warning {
-        summary: "Passwords of BMCs go in clear",
-        detail: format!(
-            "These servers have an http address: {}. Who is in between reads their passwords and may switch them. Write https.",
-            names.join(", ")
-        ),
-    })
-}
-
-fn backend(
-    redfish: Option<RedfishInput>,
-    metal_operator: Option<MetalOperatorInput>,
-    env: &Environment,
-    clock: &Arc<dyn Clock>,
-    warnings: &mut Vec<Warning>,
-) -> Result<Arc<dyn Backend>, SettingsError> {
-    if let Some(input) = metal_operator {
-        let settings = input::metal_operator_settings(input, env, clock)?;
-        return Ok(Arc::new(MetalOperatorBackend::new(settings, clock)));
-    }
-    let redfish = redfish.unwrap_or_default();
-    warnings.extend(secrets::readable(&redfish, env));
-    let settings = input::redfish_settings(redfish, env)?;
-    warnings.extend(in_clear(&settings));
-    let backend = RedfishBackend::new(settings, clock)
-        .map_err(|problem| SettingsError::Value { attribute: vec!["redfish".to_owned()], problem })?;
-    Ok(Arc::new(backend))
 }

@@ -1,151 +1,16 @@
-//! Files and variables that hold passwords or decide who is trusted.
+//! Files that the configuration names.
 
-use std::path::{Path, PathBuf};
+use crate::files;
 
-use secrecy::{ExposeSecret as _, SecretString};
-
-use crate::{backend::redfish::InventoryServer, files};
-
-use super::{Environment, SettingsError, Warning, input::RedfishInput};
-
-/// How an environment variable begins that an inventory file may name, unless configured otherwise.
-const ENV_PREFIX: &str = "METAL_";
+use super::SettingsError;
 
 /// Reads a file that the configuration names.
 pub(super) fn read_file(path: &str, attribute: Vec<String>) -> Result<String, SettingsError> {
     files::read(path).map_err(|error| SettingsError::Value { attribute, problem: error.to_string() })
 }
 
-/// The value of a password file: its text without the line end that editors add.
-pub(super) fn read_password(path: &str, attribute: Vec<String>) -> Result<SecretString, SettingsError> {
-    let text = SecretString::from(read_file(path, attribute)?);
-    Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
-}
-
 /// The addresses in a file for the command line, one a line: on the command line itself every user of the machine sees them.
 pub fn image_addresses(path: &str) -> Result<Vec<String>, SettingsError> {
     let text = read_file(path, vec!["image-addresses".to_owned()])?;
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
-}
-
-/// What an inventory file may name as passwords.
-///
-/// Who may change the inventory need not be who may read the secrets of the process: an entry with an address of their own
-/// and the name of any variable or file would have it sent there.
-#[derive(Debug)]
-pub(super) struct InventoryLimits {
-    prefix: String,
-    folder: PathBuf,
-}
-
-impl InventoryLimits {
-    /// For an inventory file. By default variables begin with `METAL_`, and files are in the folder of the inventory.
-    pub(super) fn new(inventory: &str, prefix: Option<String>, folder: Option<String>) -> Self {
-        let beside = Path::new(inventory).parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.map_or_else(|| beside.unwrap_or(Path::new(".")).to_owned(), PathBuf::from);
-        Self { prefix: prefix.unwrap_or_else(|| ENV_PREFIX.to_owned()), folder }
-    }
-
-    /// Refuses a server that names another variable or file.
-    pub(super) fn check(&self, name: &str, server: &InventoryServer) -> Result<(), SettingsError> {
-        let refused = |field: &str, problem: String| {
-            let attribute = ["redfish", "servers", name, field].map(str::to_owned).to_vec();
-            Err(SettingsError::Value {
-                attribute,
-                problem: format!("server {name:?} of the inventory file: {problem}"),
-            })
-        };
-        if let Some(variable) = server.password_env.as_ref().filter(|name| !name.starts_with(&self.prefix)) {
-            let prefix = &self.prefix;
-            return refused(
-                "password_env",
-                format!(
-                    "{variable} does not begin with {prefix}. Rename it, or set inventory_password_env_prefix in the provider \
-                     block (METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX)"
-                ),
-            );
-        }
-        if let Some(file) = server.password_file.as_ref().filter(|file| !self.holds(file)) {
-            let folder = self.folder.display();
-            return refused(
-                "password_file",
-                format!(
-                    "{file:?} is not in {folder}. Move it, or set inventory_password_folder in the provider block \
-                     (METAL_REDFISH_INVENTORY_PASSWORD_FOLDER)"
-                ),
-            );
-        }
-        Ok(())
-    }
-
-    /// Whether a file is in the folder, wherever its links lead from there. One that is not there is refused when it is read.
-    fn holds(&self, file: &str) -> bool {
-        let Ok(allowed) = self.folder.canonicalize() else { return false };
-        let path = Path::new(file);
-        if let Ok(real) = path.canonicalize() {
-            return real.starts_with(allowed);
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        folder.canonicalize().is_ok_and(|folder| folder.starts_with(allowed))
-    }
-}
-
-/// Warns of files with passwords that other users may read.
-pub(super) fn readable(input: &RedfishInput, env: &Environment) -> Option<Warning> {
-    let common = input.password_file.clone().or_else(|| env.get("METAL_REDFISH_PASSWORD_FILE").map(str::to_owned));
-    let own = input.servers.values().filter_map(|server| server.password_file.clone());
-    let mut files: Vec<String> = common.into_iter().chain(own).filter(|file| files::others_may_read(file)).collect();
-    files.sort();
-    files.dedup();
-    (!files.is_empty()).then(|| Warning {
-        summary: "Passwords can be read by others",
-        detail: format!(
-            "Other users of this machine may read these password files: {}. Run chmod go-r for them.",
-            files.join(", ")
-        ),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_inventory_names_only_what_it_may() {
-        let folder = tempfile::tempdir().unwrap();
-        let (inside, outside) = (folder.path().join("inside"), folder.path().join("outside"));
-        for at in [&inside, &outside] {
-            std::fs::create_dir(at).unwrap();
-            std::fs::write(at.join("node"), "secret").unwrap();
-        }
-        #[cfg(unix)]
-        std::os::unix::fs::symlink(outside.join("node"), inside.join("link")).unwrap();
-        let inventory = inside.join("servers.yaml").display().to_string();
-        let file = |path: &Path| InventoryServer {
-            password_file: Some(path.display().to_string()),
-            ..InventoryServer::default()
-        };
-        let variable =
-            |name: &str| InventoryServer { password_env: Some(name.to_owned()), ..InventoryServer::default() };
-        let limits = |prefix: Option<&str>, folder: Option<&Path>| {
-            InventoryLimits::new(&inventory, prefix.map(str::to_owned), folder.map(|it| it.display().to_string()))
-        };
-        for (limits, server, allowed) in [
-            (limits(None, None), variable("METAL_NODE1"), true),
-            (limits(None, None), variable("AWS_SECRET_ACCESS_KEY"), false),
-            (limits(Some("RACK1_"), None), variable("RACK1_NODE"), true),
-            (limits(Some("RACK1_"), None), variable("METAL_NODE"), false),
-            (limits(Some(""), None), variable("ANYTHING"), true),
-            (limits(None, None), file(&inside.join("node")), true),
-            (limits(None, None), file(&outside.join("node")), false),
-            (limits(None, None), file(&inside.join("../outside/node")), false),
-            (limits(None, Some(&outside)), file(&outside.join("node")), true),
-            (limits(None, Some(&outside)), file(Path::new("/etc/shadow")), false),
-            (limits(None, None), file(&inside.join("link")), false),
-            (limits(None, None), file(&inside.join("missing")), true),
-            (limits(None, None), InventoryServer::default(), true),
-        ] {
-            assert_eq!(limits.check("node1", &server).is_ok(), allowed, "{limits:?} {server:?}");
-        }
-    }
 }

@@ -86,7 +86,7 @@ for_each_host! {
     async fn a_provider_that_cannot_work_says_so(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let body = maintenance("node1", "m", "");
-        fleet.configure_with(&workspace, "ironic = { endpoint = \"http://127.0.0.1:1\" }", &body);
+        fleet.configure_with(&workspace, "metal_operator = { context = \"none\" }", &body);
         workspace.try_plan().await.failed().says("Two backends in one provider configuration");
         let with = |redfish: &str| format!("provider \"metal\" {{\n  redfish = {{ {redfish} }}\n}}\n{body}");
         for (redfish, says) in [

@@ -73,7 +73,6 @@ fn table() -> Vec<(String, &'static str)> {
         (provider("coordination_url = \"ftp://x\""), "coordination_url"),
         (provider("coordination_url = \"sqlite://x\""), "coordination_url"),
         (provider("windows = { night = { schedule = \"x\", duration = \"1h\" } }"), "windows[\"night\"].schedule"),
-        (provider("ironic = { endpoint = \"http://x\" }"), "ironic"),
         (redfish("request_timeout = \"16s\""), "redfish.request_timeout"),
         (redfish("request_timeout = \"x\""), "redfish.request_timeout"),
         (redfish("read_timeout = \"3m\""), "redfish.read_timeout"),

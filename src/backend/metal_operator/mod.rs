@@ -16,6 +16,7 @@ mod operation;
 mod orphans;
 mod owners;
 mod park;
+mod plug;
 mod request;
 mod taints;
 mod template;
@@ -38,10 +39,12 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine, NativeOwnership, redfish::Trust};
+use super::{Backend, BackendError, Listed, Machine, NativeOwnership, plug::BackendPlugin as _, redfish::Trust};
 
 use fleet::Fleet;
 use machine::OperatorMachine;
+
+pub use plug::Plugin;
 
 /// How long ending all sessions may take.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -86,7 +89,7 @@ impl Backend for MetalOperatorBackend {
         let servers = self.fleet.all_servers().await?;
         Ok(servers
             .into_iter()
-            .map(|(name, labels)| (name, Listed { labels, backend: "metal_operator", ..Listed::default() }))
+            .map(|(name, labels)| (name, Listed { labels, backend: Plugin.name(), ..Listed::default() }))
             .collect())
     }
 
@@ -109,7 +112,7 @@ impl Backend for MetalOperatorBackend {
         let server_uid = self.fleet.server(server, false).await?.and_then(|server| server.metadata.uid.clone());
         let cluster = ClusterIdentity { uid, server_uid, address: self.fleet.cluster.address() };
         let namespace = Some(self.fleet.namespace.clone());
-        Ok(Location { backend: BackendKind::MetalOperator, cluster: Some(cluster), namespace })
+        Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
     }
 
     fn keep(&self, sha256: String, content: SecretString) {

@@ -6,12 +6,15 @@
 mod answer;
 mod bmc;
 mod boot;
+mod configured;
 mod inspection;
 mod inventory;
 mod machine;
 mod media;
 mod message;
 mod outcome;
+mod passwords;
+mod plug;
 mod redirect;
 mod settings;
 mod signature;
@@ -34,12 +37,14 @@ use crate::{
     maintenance::location::Location,
 };
 
-use super::{Backend, BackendError, Listed, Machine};
+use super::{Backend, BackendError, Listed, Machine, plug::BackendPlugin as _};
 
 use bmc::Bmc;
 use machine::RedfishMachine;
 
+pub(super) use configured::{certificate_trust, several_trusts};
 pub use inventory::{InventoryServer, parse_inventory};
+pub use plug::Plugin;
 pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
 pub use trust::parse_fingerprint;
 
@@ -66,7 +71,7 @@ impl RedfishBackend {
                 endpoint: Some(server.endpoint.as_str().trim_end_matches('/').to_owned()),
                 system_id: server.system_id.clone(),
                 labels: server.labels,
-                backend: "redfish",
+                backend: Plugin.name(),
                 entry: settings.inventory.remove(&name).unwrap_or_default(),
             };
             listed.insert(name.clone(), entry);
@@ -130,7 +135,7 @@ impl Backend for RedfishBackend {
     }
 
     async fn location(&self, _server: &str) -> Result<Location, BackendError> {
-        Ok(Location::redfish())
+        Ok(Location::direct(Plugin.name()))
     }
 
     async fn close(&self) {

@@ -133,7 +133,7 @@ impl Backend for Operated {
         Ok(Arc::new(self.clone()))
     }
     async fn location(&self, _server: &str) -> Result<Location, BackendError> {
-        Ok(Location::redfish())
+        Ok(Location::direct("redfish"))
     }
     async fn close(&self) {}
 }

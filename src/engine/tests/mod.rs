@@ -14,6 +14,7 @@ mod undriven;
 mod updating;
 
 use std::{
+    cell::RefCell,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -320,7 +321,7 @@ impl Backend for OneMachine {
         Ok(Arc::clone(&self.0) as _)
     }
     async fn location(&self, _server: &str) -> Result<Location, BackendError> {
-        Ok(Location::redfish())
+        Ok(Location::direct("redfish"))
     }
     async fn close(&self) {}
 }
@@ -606,12 +607,17 @@ async fn a_stop_while_waiting_leaves_the_queue() {
     assert_eq!(first.queue().await.unwrap().len(), 1);
 }
 
+thread_local! {
+    /// What this thread stops, and at which words of its log.
+    static STOPPED_BY: RefCell<Option<(CancellationToken, &'static str)>> = const { RefCell::new(None) };
+}
+
 /// Stops a run at the moment at which it says that it waits: after it decided to, and before it does.
-struct StopsWhenSaid(CancellationToken, &'static str);
+struct StopsWhenSaid;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
     fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        let (token, text) = (&self.0, self.1);
+        let Some((token, text)) = STOPPED_BY.with_borrow(Clone::clone) else { return };
         let mut stop_if = |_: &tracing::field::Field, said: &dyn std::fmt::Debug| {
             if format!("{said:?}").contains(text) {
                 token.cancel();
@@ -621,16 +627,25 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
     }
 }
 
+/// Stops at those words of this thread's log. The subscriber is that of the process: with one of the thread, another thread that
+/// meets a log line first would switch it off for all.
+fn stop_when_said(token: CancellationToken, text: &'static str) {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::registry().with(StopsWhenSaid);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+    STOPPED_BY.set(Some((token, text)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_between_the_decision_to_wait_and_the_wait_is_seen() {
-    use tracing_subscriber::layer::SubscriberExt as _;
-
     let world = World::new();
     let (first, second) = (world.process("first"), world.process("second"));
     first.hold(&wish("one", spec()), &control()).await.unwrap();
     let control = control();
-    let stopping = tracing_subscriber::registry().with(StopsWhenSaid(control.stop.clone(), "1 ahead"));
-    let _guard = tracing::subscriber::set_default(stopping);
+    stop_when_said(control.stop.clone(), "1 ahead");
     let began = Instant::now();
     let stopped = second.hold(&wish("two", spec()), &control).await.unwrap();
     assert!(control.stop.is_cancelled(), "it said that it waits");

@@ -1,0 +1,281 @@
+//! What makes a backend configurable. A backend brings all of it in its own folder; the one line outside is its entry in
+//! [`PLUGINS`].
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+
+use secrecy::SecretString;
+
+use crate::{clock::Clock, files};
+
+use super::{Backend, metal_operator, redfish};
+
+/// All backends. The first one is used where the configuration names none.
+pub static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin];
+
+/// The longest request that may change something: half of a lease, which is what is left of it when a call begins in time
+/// (`engine/lease.rs`), so that the call ends before another process can conclude that its process is gone.
+const LONGEST_REQUEST: Duration = Duration::from_secs(15);
+
+/// The backend of that name.
+#[must_use]
+pub fn plugin(name: &str) -> Option<&'static dyn BackendPlugin> {
+    PLUGINS.iter().find(|plugin| plugin.name() == name).copied()
+}
+
+/// A variable of the environment, where it is set and not empty.
+pub type Variables<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+
+/// What a backend brings besides its machines.
+pub trait BackendPlugin: Sync + Debug {
+    /// Its name: the block in the provider configuration, and the `backend` of records and data sources.
+    fn name(&self) -> &'static str;
+
+    /// What the block is for, in Markdown.
+    fn description(&self) -> &'static str;
+
+    /// The attributes of the block.
+    fn settings(&self) -> &'static [Setting];
+
+    /// Everything that is wrong with a block as it is written: found without the environment, files or the network, so
+    /// that `validate` reports it. A value that is not known yet is never wrong.
+    fn check(&self, block: &Block) -> Vec<Problem>;
+
+    /// The backend of a block that was checked. Reads the environment and files; asks no server.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    fn connect(&self, block: &Block, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Result<Connected, Problem>;
+
+    /// How the command line reaches servers of this backend: completes "Run it with".
+    fn reach(&self) -> &'static str;
+
+    /// Whether claims are kept by the servers' external system, and not in the coordination store.
+    fn has_own_claims(&self) -> bool {
+        false
+    }
+}
+
+/// One attribute of a block.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its description in Markdown.
+    pub text: &'static str,
+}
+
+/// What an attribute holds.
+#[derive(Debug)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A text that may not be empty.
+    Name,
+    /// A text that no plan, state, log or message shows.
+    Secret,
+    /// `true` or `false`.
+    Flag,
+    /// A duration such as `"90s"`.
+    Duration,
+    /// Texts by name.
+    Texts,
+    /// Objects by name, with these attributes.
+    Objects(&'static [Setting]),
+}
+
+/// A value of an attribute.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// Of [`Kind::Text`] and [`Kind::Name`].
+    Text(String),
+    /// Of [`Kind::Secret`].
+    Secret(SecretString),
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+    /// Of [`Kind::Duration`].
+    Duration(Duration),
+    /// Of [`Kind::Texts`].
+    Texts(BTreeMap<String, String>),
+    /// Of [`Kind::Objects`].
+    Objects(BTreeMap<String, Block>),
+    /// Known only after apply.
+    Unknown,
+}
+
+/// A block as it is written. An attribute that is not set is absent.
+#[derive(Clone, Debug, Default)]
+pub struct Block(BTreeMap<String, Given>);
+
+impl Block {
+    /// Sets an attribute.
+    pub fn set(&mut self, name: &str, value: Given) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    /// A text, where it is set and known.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        match self.0.get(name)? {
+            Given::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// A secret, where it is set and known.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> Option<SecretString> {
+        match self.0.get(name)? {
+            Given::Secret(secret) => Some(secret.clone()),
+            _ => None,
+        }
+    }
+
+    /// A flag, where it is set and known.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        match self.0.get(name)? {
+            Given::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    /// A duration, where it is set and known.
+    #[must_use]
+    pub fn duration(&self, name: &str) -> Option<Duration> {
+        match self.0.get(name)? {
+            Given::Duration(duration) => Some(*duration),
+            _ => None,
+        }
+    }
+
+    /// Texts by name; empty where they are not set or not known.
+    #[must_use]
+    pub fn texts(&self, name: &str) -> BTreeMap<String, String> {
+        match self.0.get(name) {
+            Some(Given::Texts(texts)) => texts.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// Objects by name; none where they are not set or not known.
+    pub fn objects(&self, name: &str) -> impl Iterator<Item = (&String, &Self)> {
+        let objects = match self.0.get(name) {
+            Some(Given::Objects(objects)) => Some(objects),
+            _ => None,
+        };
+        objects.into_iter().flatten()
+    }
+
+    /// Whether an attribute is set, perhaps to a value that is not known yet.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Whether an attribute is known only after apply.
+    #[must_use]
+    pub fn is_unknown(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(Given::Unknown))
+    }
+
+    /// Whether any attribute of it, or of an object in it, is known only after apply.
+    #[must_use]
+    pub fn has_unknown(&self) -> bool {
+        self.0.values().any(|given| match given {
+            Given::Unknown => true,
+            Given::Objects(objects) => objects.values().any(Self::has_unknown),
+            _ => false,
+        })
+    }
+}
+
+/// A value of a block that is wrong or missing. Holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct Problem {
+    /// The attribute in the block, outermost first; the second step is a name in a map.
+    pub at: Vec<String>,
+    /// What is wrong and what to do.
+    pub problem: String,
+}
+
+impl Problem {
+    /// A problem of an attribute.
+    pub fn of(at: &[&str], problem: impl Into<String>) -> Self {
+        Self { at: at.iter().map(|step| (*step).to_owned()).collect(), problem: problem.into() }
+    }
+}
+
+/// Something that a user should know although it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Constant words, without names: hosts fold equal summaries.
+    pub summary: &'static str,
+    /// More.
+    pub detail: String,
+}
+
+/// A backend, and what its user should know.
+#[derive(Debug)]
+pub struct Connected {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// What its user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Connected {
+    /// A backend of which its user has to know nothing.
+    pub fn quiet(backend: impl Backend + 'static) -> Self {
+        Self { backend: Arc::new(backend), warnings: Vec::new() }
+    }
+}
+
+/// Refuses a `request_timeout` that could outlive the right to make the request.
+#[must_use]
+pub fn check_request_timeout(block: &Block) -> Option<Problem> {
+    block.duration("request_timeout").filter(|limit| *limit > LONGEST_REQUEST).map(|_| {
+        let problem = "a request may take at most 15s: longer ones could outlive the right to make them";
+        Problem::of(&["request_timeout"], problem)
+    })
+}
+
+/// Reads a file that the configuration names in the attribute `at`.
+///
+/// # Errors
+/// It cannot be read, or is not safe to trust (`files.rs`).
+pub fn read_file(path: &str, at: &[&str]) -> Result<String, Problem> {
+    files::read(path).map_err(|error| Problem::of(at, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_value_is_seen_wherever_it_is_and_is_never_a_value() {
+        let (mut inner, mut block) = (Block::default(), Block::default());
+        inner.set("endpoint", Given::Unknown);
+        block.set("insecure", Given::Flag(true));
+        assert!(!block.has_unknown());
+        block.set("servers", Given::Objects(BTreeMap::from([("node1".to_owned(), inner)])));
+        assert!(block.has_unknown() && !block.is_unknown("servers"));
+        let (_, server) = block.objects("servers").next().unwrap();
+        assert!(server.is_unknown("endpoint") && server.has("endpoint"));
+        assert_eq!(server.text("endpoint"), None);
+    }
+
+    #[test]
+    fn names_are_told_apart_and_described() {
+        let names: std::collections::BTreeSet<_> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+        assert_eq!(names.len(), PLUGINS.len());
+        for one in PLUGINS {
+            assert_eq!(plugin(one.name()).map(BackendPlugin::name), Some(one.name()));
+            let attributes: std::collections::BTreeSet<_> = one.settings().iter().map(|it| it.name).collect();
+            assert_eq!(attributes.len(), one.settings().len(), "{}", one.name());
+        }
+        assert!(plugin("none").is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! What the `redfish` block means once the environment and files are read.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::backend::plug::{Block, Problem, Variables, read_file};
+
+use super::{
+    inventory::{InventoryServer, parse_inventory},
+    passwords::{InventoryLimits, read_password},
+    settings::{Authentication, MediaSettings, RedfishSettings, ServerSettings, Trust},
+    trust::parse_fingerprint,
+};
+
+/// How a fingerprint is written.
+pub(super) const FINGERPRINT: &str = "certificate_sha256 has 64 hexadecimal digits, with or without colons";
+
+/// One server, as it was written: in the inventory file or in the block, which may hold a password as well.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerInput {
+    /// All but the password.
+    pub(super) listed: InventoryServer,
+    password: Option<SecretString>,
+}
+
+impl ServerInput {
+    /// The server of a block.
+    pub(super) fn of(block: &Block) -> Self {
+        let listed = InventoryServer {
+            endpoint: block.text("endpoint"),
+            system_id: block.text("system_id"),
+            boot_target: block.text("boot_target"),
+            media_slot: block.text("media_slot"),
+            lock_key: block.text("lock_key"),
+            labels: block.texts("labels"),
+            username: block.text("username"),
+            password_file: block.text("password_file"),
+            password_env: None,
+            ca_certificate_file: block.text("ca_certificate_file"),
+            certificate_sha256: block.text("certificate_sha256"),
+            insecure: block.flag("insecure"),
+        };
+        Self { listed, password: block.secret("password") }
+    }
+}
+
+/// What the Redfish backend was told, with the environment and all files read.
+pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSettings, Problem> {
+    let authority = block.text("ca_certificate_file").or_else(|| env("METAL_REDFISH_CA_CERTIFICATE_FILE"));
+    let common = Common {
+        username: block.text("username").or_else(|| env("METAL_REDFISH_USERNAME")),
+        password: common_password(block, env)?,
+        trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &["ca_certificate_file"])?,
+    };
+    let authentication = match block.text("authentication").as_deref() {
+        None | Some("session") => Authentication::Session,
+        // `basic`: another word was refused as it was written.
+        Some(_) => Authentication::Basic,
+    };
+    let (mut checked, mut inventory) = (BTreeMap::new(), BTreeMap::new());
+    for (name, server) in servers(block, env)? {
+        inventory.insert(name.clone(), entry(&server.listed, authority.as_deref()));
+        let server = server_settings(&name, server, &common, env)?;
+        checked.insert(name, server);
+    }
+    let mut settings = RedfishSettings { servers: checked, inventory, authentication, ..RedfishSettings::default() };
+    let request_timeout = block.duration("request_timeout");
+    settings.request_timeout = request_timeout.unwrap_or(settings.request_timeout);
+    // A limit that was set is meant for all requests, unless reads have their own.
+    settings.read_timeout = block.duration("read_timeout").or(request_timeout).unwrap_or(settings.read_timeout);
+    Ok(settings)
+}
+
+/// The servers of the inventory file and of the block.
+fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerInput>, Problem> {
+    let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
+    if let Some(path) = block.text("inventory_file").or_else(|| env("METAL_REDFISH_INVENTORY_FILE")) {
+        let at = ["inventory_file"];
+        let listed = parse_inventory(&read_file(&path, &at)?)
+            .map_err(|problem| Problem::of(&at, format!("{path}: {problem}")))?;
+        let limits = InventoryLimits::new(
+            &path,
+            block.text("inventory_password_env_prefix").or_else(|| env("METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX")),
+            block.text("inventory_password_folder").or_else(|| env("METAL_REDFISH_INVENTORY_PASSWORD_FOLDER")),
+        );
+        listed.iter().try_for_each(|(name, server)| limits.check(name, server))?;
+        servers.extend(listed.into_iter().map(|(name, listed)| (name, ServerInput { listed, password: None })));
+    }
+    for (name, server) in block.objects("servers") {
+        if servers.insert(name.clone(), ServerInput::of(server)).is_some() {
+            let problem = format!("server {name:?} is in the inventory file too; say it in one place");
+            return Err(Problem::of(&["servers", name], problem));
+        }
+    }
+    Ok(servers)
+}
+
+fn common_password(block: &Block, env: Variables<'_>) -> Result<Option<SecretString>, Problem> {
+    if let Some(password) = block.secret("password") {
+        return Ok(Some(password));
+    }
+    let path = match (block.text("password_file"), env("METAL_REDFISH_PASSWORD")) {
+        (Some(path), _) => Some(path),
+        (None, Some(password)) => return Ok(Some(SecretString::from(password))),
+        (None, None) => env("METAL_REDFISH_PASSWORD_FILE"),
+    };
+    path.map(|path| read_password(&path, &["password_file"])).transpose()
+}
+
+/// A server as an inventory file holds it. `authority`: the common one, for a server that does not say how it is trusted.
+fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
+    let own = server.certificate_sha256.is_some() || server.ca_certificate_file.is_some() || server.insecure.is_some();
+    let common = authority.filter(|_| !own).map(str::to_owned);
+    let ca_certificate_file = server.ca_certificate_file.clone().or(common);
+    InventoryServer { ca_certificate_file, ..server.clone() }
+}
+
+/// What is said once for all servers.
+struct Common {
+    username: Option<String>,
+    password: Option<SecretString>,
+    trust: Trust,
+}
+
+fn server_settings(
+    name: &str,
+    server: ServerInput,
+    common: &Common,
+    env: Variables<'_>,
+) -> Result<ServerSettings, Problem> {
+    let wrong = |field: &str, problem: String| Problem::of(&["servers", name, field], problem);
+    let ServerInput { listed: server, password } = server;
+    let endpoint = endpoint(name, server.endpoint.as_deref())?;
+    let username = server.username.or_else(|| common.username.clone());
+    let password = match (password, server.password_file, server.password_env) {
+        (Some(password), _, _) => Some(password),
+        (None, Some(path), _) => Some(read_password(&path, &["servers", name, "password_file"])?),
+        (None, None, Some(variable)) => match env(&variable) {
+            Some(password) => Some(SecretString::from(password)),
+            None => return Err(wrong("password_env", format!("server {name:?}: {variable} is not set"))),
+        },
+        (None, None, None) => common.password.clone(),
+    };
+    let (Some(username), Some(password)) = (username, password) else {
+        return Err(wrong(
+            "username",
+            format!(
+                "server {name:?} has no credentials; give username and password in redfish, or set METAL_REDFISH_USERNAME and \
+                 METAL_REDFISH_PASSWORD"
+            ),
+        ));
+    };
+    let own = certificate_trust(
+        server.insecure,
+        server.certificate_sha256.as_deref(),
+        server.ca_certificate_file.as_deref(),
+        &["servers", name, "certificate_sha256"],
+    )?;
+    let trust = if own == Trust::System && server.insecure != Some(false) { common.trust.clone() } else { own };
+    if let Some(problem) = refuses_plain(&endpoint, &trust) {
+        return Err(wrong("endpoint", format!("the endpoint of server {name:?} is an http address: {problem}")));
+    }
+    Ok(ServerSettings {
+        endpoint,
+        system_id: server.system_id.filter(|id| !id.is_empty()),
+        lock_key: server.lock_key.as_deref().map(plain_key).filter(|key| !key.is_empty()),
+        labels: server.labels,
+        username,
+        password,
+        media: MediaSettings {
+            boot_target: server.boot_target.filter(|target| !target.is_empty()),
+            media_slot: server.media_slot.filter(|slot| !slot.is_empty()),
+        },
+        trust,
+    })
+}
+
+/// The address of a BMC.
+pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
+    let wrong = |problem: String| Problem::of(&["servers", name, "endpoint"], problem);
+    if name.trim().is_empty() {
+        return Err(wrong("a server has an empty name".to_owned()));
+    }
+    let text = text.ok_or_else(|| wrong(format!("server {name:?} has no endpoint")))?;
+    let endpoint =
+        Url::parse(text).map_err(|error| wrong(format!("the endpoint of server {name:?} is no URL: {error}")))?;
+    if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
+        return Err(wrong(format!("the endpoint of server {name:?} must be an http or https address")));
+    }
+    if !endpoint.username().is_empty() || endpoint.password().is_some() {
+        return Err(wrong(format!(
+            "the endpoint of server {name:?} holds credentials; give username and password instead"
+        )));
+    }
+    Ok(endpoint)
+}
+
+/// Why an address without TLS is not used as its configuration asks, if it is not. On this machine nobody listens.
+pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static str> {
+    if endpoint.scheme() != "http" {
+        return None;
+    }
+    match trust {
+        Trust::Fingerprint(_) | Trust::Authority(_) => {
+            Some("certificate_sha256 and ca_certificate_file have no effect there; write https")
+        }
+        Trust::System if !is_here(endpoint) => {
+            Some("the password would go in clear; write https, or insecure = true where that is known")
+        }
+        Trust::System | Trust::Anything => None,
+    }
+}
+
+/// Whether an address leads to this machine: what is sent there passes no network.
+pub(super) fn is_here(endpoint: &Url) -> bool {
+    match endpoint.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Refuses more than one way to trust a certificate.
+pub(in crate::backend) fn several_trusts(
+    insecure: Option<bool>,
+    fingerprint: Option<&str>,
+    authority: Option<&str>,
+    at: &[&str],
+) -> Result<(), Problem> {
+    let several =
+        [insecure == Some(true), fingerprint.is_some(), authority.is_some()].iter().filter(|given| **given).count();
+    if several > 1 {
+        return Err(Problem::of(at, "insecure, certificate_sha256 and ca_certificate_file exclude each other"));
+    }
+    Ok(())
+}
+
+/// How certificates are judged. `at`: the attribute that is named when it cannot be used.
+pub(in crate::backend) fn certificate_trust(
+    insecure: Option<bool>,
+    fingerprint: Option<&str>,
+    authority: Option<&str>,
+    at: &[&str],
+) -> Result<Trust, Problem> {
+    several_trusts(insecure, fingerprint, authority, at)?;
+    if let Some(text) = fingerprint {
+        return parse_fingerprint(text).map(Trust::Fingerprint).ok_or_else(|| Problem::of(at, FINGERPRINT));
+    }
+    if let Some(path) = authority {
+        return Ok(Trust::Authority(read_file(path, at)?));
+    }
+    Ok(if insecure == Some(true) { Trust::Anything } else { Trust::System })
+}
+
+/// A configured lock key in the form in which machines' own are kept, so that both meet.
+fn plain_key(key: &str) -> String {
+    let key = key.trim();
+    uuid::Uuid::try_parse(key).map_or_else(|_| key.to_owned(), |uuid| uuid.hyphenated().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_without_tls_voids_what_was_asked_or_sends_a_password_unasked() {
+        let pinned = Trust::Fingerprint([0; 32]);
+        let authority = Trust::Authority(String::new());
+        for (address, trust, refused) in [
+            ("http://bmc1.example", &Trust::System, true),
+            ("http://bmc1.example", &pinned, true),
+            ("http://bmc1.example", &authority, true),
+            ("http://bmc1.example", &Trust::Anything, false),
+            ("http://127.0.0.1:8000", &Trust::System, false),
+            ("http://[::1]:8000", &Trust::System, false),
+            ("http://127.0.0.1:8000", &pinned, true),
+            ("http://localhost:8000", &authority, true),
+            ("https://bmc1.example", &pinned, false),
+        ] {
+            let endpoint = Url::parse(address).unwrap();
+            assert_eq!(refuses_plain(&endpoint, trust).is_some(), refused, "{address} {trust:?}");
+        }
+    }
+}
