@@ -119,6 +119,12 @@ pub trait Backend: Send + Sync + Debug {
     /// process lives: records name it, and never hold it.
     fn keep(&self, _sha256: String, _content: SecretString) {}
 
+    /// Every external request that one of our processes made, for any server; `None`: servers of this backend have no external
+    /// system.
+    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+        Some(self.ownership()?.requests().await)
+    }
+
     /// The claims and approvals of the servers' own maintenance system, where they have one.
     fn ownership(&self) -> Option<&dyn NativeOwnership> {
         None

@@ -7,10 +7,10 @@ use secrecy::SecretString;
 
 use crate::{clock::Clock, files};
 
-use super::{Backend, metal_operator, redfish};
+use super::{Backend, ironic, metal_operator, redfish};
 
 /// All backends. The first one is used where the configuration names none.
-pub static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin];
+pub static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &ironic::Plugin];
 
 /// The longest request that may change something: half of a lease, which is what is left of it when a call begins in time
 /// (`engine/lease.rs`), so that the call ends before another process can conclude that its process is gone.

@@ -197,17 +197,16 @@ impl Engine {
     /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
     /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
     pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
-        let there = self.ownership()?;
         self.drop_lost_places().await;
-        let requests = match within(LOOK, there.requests()).await {
-            Some(Ok(requests)) => requests,
-            Some(Err(error)) => {
+        let requests = match within(LOOK, self.parts.backend.external_requests()).await {
+            Some(None) => return None,
+            Some(Some(Ok(requests))) => requests,
+            Some(Some(Err(error))) => {
                 tracing::warn!("orphaned external requests could not be listed: {error}");
                 return None;
             }
             None => {
-                let address = there.address();
-                tracing::warn!("{address} did not tell in time whether there are orphaned external requests");
+                tracing::warn!("the external system did not tell in time whether there are orphaned external requests");
                 return None;
             }
         };

@@ -145,7 +145,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
     bench.ironic.active_node("n2").await;
     bench.ironic.maintenance("n2", Some("of a person")).await;
     bench.enter(&wish()).await.unwrap();
-    let found = bench.backend.requests().await.unwrap();
+    let found = bench.backend.external_requests().await.unwrap().unwrap();
     let expected = NativeRequest {
         store: wish().store,
         uid: wish().uid,

@@ -24,7 +24,7 @@ setsid "$@" >>"$KEPT_FOLDER/log" 2>&1 </dev/null &
 pid=$!
 echo "$pid"
 cat >/dev/null
-kill -KILL -- "-$pid" 2>/dev/null
+kill -9 "-$pid" 2>/dev/null
 wait "$pid" 2>/dev/null
 "#;
 
@@ -64,6 +64,7 @@ fn tool(path: &str) -> PathBuf {
 impl Ironic {
     /// Starts one with an empty database and waits until its conductor has registered.
     pub async fn start(options: Options) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::with_prefix("ironic-").unwrap();
         fs::copy(tool("schema.sqlite"), folder.path().join("ironic.sqlite")).unwrap();
         for name in ["tftp", "http", "images", "master", "lock", "state"] {

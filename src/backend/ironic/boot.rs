@@ -3,6 +3,8 @@
 //! Ironic's API sets a device, for one start or for all; it has no call that removes it, and no HTTP boot address (Ironic
 //! 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading it asks the BMC at that moment.
 
+use std::sync::PoisonError;
+
 use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -68,12 +70,27 @@ pub(super) fn is_missing(error: &BackendError) -> bool {
 }
 
 /// The boot device of a node; `None`: none is set, or the node's management interface has none.
+///
+/// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes power). Meanwhile no client
+/// changes it through Ironic, and the one that was read last is told.
 pub(super) async fn observe(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
-    match fleet.part(node, DEVICE, LEAST).await {
-        Ok(body) => Ok(view(&body, node)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(error),
+    let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
+    if node.is_changing()
+        && let Some(last) = kept().get(&node.uuid)
+    {
+        return Ok(last.clone());
     }
+    let seen = match fleet.part(node, DEVICE, LEAST).await {
+        Ok(body) => view(&body, node),
+        Err(error) if is_missing(&error) => None,
+        Err(error) if error.is_transient() => {
+            let last = kept().get(&node.uuid).cloned().filter(|_| matches!(error, BackendError::Rejected { .. }));
+            return last.ok_or(error);
+        }
+        Err(error) => return Err(error),
+    };
+    kept().insert(node.uuid.clone(), seen.clone());
+    Ok(seen)
 }
 
 async fn supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
@@ -122,7 +139,9 @@ pub(super) async fn clear(fleet: &Fleet, node: &Node) -> Result<(), BackendError
 
 async fn set(fleet: &Fleet, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
     let body = json!({ "boot_device": device, "persistent": persistent });
-    fleet.change(Method::PUT, node, DEVICE, LEAST, Some(&body)).await.map(|_| ())
+    let result = fleet.change(Method::PUT, node, DEVICE, LEAST, Some(&body)).await.map(|_| ());
+    fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
+    result
 }
 
 #[async_trait]

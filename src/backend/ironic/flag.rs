@@ -1,8 +1,8 @@
 //! Where our maintenance flag on a node stands. Pure.
 //!
 //! Facts, measured with Ironic 39.0.0 and read there: a PUT overwrites the reason of whatever flag there was and keeps
-//! `fault`; a flag with the fault `power failure` is cleared by Ironic once the BMC answers again, whoever wrote its reason
-//! (conductor/manager.py, `_power_failure_recovery`); clearing the flag removes reason and fault.
+//! `fault`; a flag with the fault `power failure` is cleared by Ironic once the BMC answers again, also one
+//! with our reason (conductor/manager.py, `_power_failure_recovery`); clearing the flag removes reason and fault.
 
 use crate::maintenance::{
     ids::Uid,

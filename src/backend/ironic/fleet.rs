@@ -9,7 +9,7 @@ use std::{
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::backend::BackendError;
+use crate::{backend::BackendError, maintenance::machine::BootOverride};
 
 use super::{
     client::Client,
@@ -32,6 +32,8 @@ pub(super) struct Fleet {
     pub(super) lock_keys: BTreeMap<String, String>,
     pub(super) soft_power_timeout: Duration,
     pub(super) image_download_source: String,
+    /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
+    pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
 }
@@ -58,6 +60,7 @@ impl Fleet {
             lock_keys,
             soft_power_timeout,
             image_download_source,
+            boots: Mutex::default(),
             reads: Mutex::default(),
             listing: tokio::sync::Mutex::default(),
         }
@@ -79,10 +82,10 @@ impl Fleet {
     /// Reads one node now.
     pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
-        let path = format!("{}?fields={}", path(server, ""), fields(version));
+        let path = format!("{}?fields={}", path(server, ""), fields(version, false));
         match self.client.get(&path, version).await {
             Ok(body) => {
-                let node: Node = serde_json::from_value(body).map_err(|error| {
+                let node = Node::from_answer(body).map_err(|error| {
                     self.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}"))
                 })?;
                 Ok(Arc::new(node))
@@ -136,7 +139,7 @@ impl Fleet {
     /// Nodes, of all pages. `filter`: further parameters of the query, each with `&` before it.
     pub(super) async fn list(&self, filter: &str) -> Result<Vec<Arc<Node>>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
-        let first = format!("/v1/nodes?limit={PAGE}&fields={}{filter}", fields(version));
+        let first = format!("/v1/nodes?limit={PAGE}&fields={}{filter}", fields(version, true));
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for _ in 0..MOST_PAGES {
             let path = match nodes.last() {
@@ -144,9 +147,10 @@ impl Fleet {
                 None => first.clone(),
             };
             let body = self.client.get(&path, version).await?;
-            let page: Vec<Node> = serde_json::from_value(body["nodes"].clone()).map_err(|error| {
-                self.client.odd(&Method::GET, &path, &format!("the answer is not a list of nodes: {error}"))
-            })?;
+            let odd = |what: &str| self.client.odd(&Method::GET, &path, what);
+            let listed = body["nodes"].as_array().ok_or_else(|| odd("the answer is not a list of nodes"))?;
+            let page = listed.iter().cloned().map(Node::from_answer).collect::<Result<Vec<Node>, _>>();
+            let page = page.map_err(|error| odd(&format!("the answer holds what is not a node: {error}")))?;
             let ended = page.is_empty() || !body["next"].is_string();
             nodes.extend(page.into_iter().map(Arc::new));
             if ended {

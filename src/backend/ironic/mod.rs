@@ -7,6 +7,7 @@
 mod answer;
 mod boot;
 mod client;
+mod clouds;
 mod fleet;
 mod flag;
 mod identity;
@@ -15,6 +16,7 @@ mod machine;
 mod media;
 mod native;
 mod node;
+mod plug;
 mod reason;
 mod settings;
 
@@ -30,12 +32,13 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine};
+use super::{Backend, BackendError, Listed, Machine, NativeRequest};
 
 use client::Client;
 use fleet::Fleet;
 use machine::NodeMachine;
 
+pub use plug::Plugin;
 pub use settings::{
     IronicAccess, IronicSettings, IronicTrust, KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings,
 };
@@ -48,7 +51,7 @@ pub struct IronicBackend {
 }
 
 impl IronicBackend {
-    /// A backend; asks nobody. The error tells which setting cannot be used.
+    /// Makes a backend, without any request. The error tells which setting cannot be used.
     pub fn new(settings: IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let client = Client::new(&settings, clock)?;
         let IronicSettings { lock_keys, soft_power_timeout, image_download_source, .. } = settings;
@@ -112,15 +115,12 @@ impl Backend for IronicBackend {
         let node = self.fleet.node(server, false).await?;
         let address = self.fleet.client.address();
         let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
-        Ok(Location { backend: BackendKind::MetalOperator, cluster: Some(cluster), namespace: None })
+        Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
+    }
+
+    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+        Some(native::requests(&self.fleet).await)
     }
 
     async fn close(&self) {}
-}
-
-impl IronicBackend {
-    /// Every maintenance flag of this provider, for tidying up.
-    pub async fn requests(&self) -> Result<Vec<super::NativeRequest>, BackendError> {
-        native::requests(&self.fleet).await
-    }
 }

@@ -229,7 +229,7 @@ impl NativeMaintenance for NodeMachine {
         )
     }
 
-    /// Ironic tells nobody of changes: those who wait ask again.
+    /// Ironic reports no changes: waiters poll.
     async fn changed(&self) {
         std::future::pending().await
     }

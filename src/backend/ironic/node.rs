@@ -50,10 +50,14 @@ pub(super) fn version_for_nodes(newest: u32) -> u32 {
     FIELDS.iter().map(|(_, since)| *since).filter(|since| *since <= newest).max().unwrap_or(LEAST).max(LEAST)
 }
 
-/// The names of the fields that a service of this version has.
-pub(super) fn fields(version: u32) -> String {
-    let names: Vec<&str> = FIELDS.iter().filter(|(_, since)| *since <= version).map(|(name, _)| *name).collect();
-    names.join(",")
+/// A field that only one node can be asked for: a list with it is answered with 500 (measured with Ironic 39.0.0, "type object
+/// 'Node' has no attribute 'allocation_uuid'").
+const ALONE: &str = "allocation_uuid";
+
+/// The names of the fields that a service of this version has. `list`: for a list of nodes.
+pub(super) fn fields(version: u32, list: bool) -> String {
+    let known = FIELDS.iter().filter(|(name, since)| *since <= version && !(list && *name == ALONE));
+    known.map(|(name, _)| *name).collect::<Vec<&str>>().join(",")
 }
 
 /// A node.
@@ -116,7 +120,21 @@ const BUSY: [&str; 19] = [
     "undeploying",
 ];
 
+/// Whether a value is hidden from this account (Ironic 39.0.0, api/controllers/v1/node.py, `node_sanitize`).
+fn is_redacted(text: &str) -> bool {
+    text.starts_with("** ") && text.contains("edacted")
+}
+
 impl Node {
+    /// The node as it was read, without values that only say that they are hidden.
+    pub(super) fn from_answer(body: Value) -> Result<Self, serde_json::Error> {
+        let mut node: Self = serde_json::from_value(body)?;
+        for value in [&mut node.last_error, &mut node.reservation] {
+            *value = value.take().filter(|text| !is_redacted(text));
+        }
+        Ok(node)
+    }
+
     /// Whether the node is of this server name: its UUID or its name.
     pub(super) fn is_called(&self, server: &str) -> bool {
         self.uuid.eq_ignore_ascii_case(server) || self.name.as_deref() == Some(server)
@@ -184,7 +202,8 @@ mod tests {
         assert_eq!(version_for_nodes(115), 95);
         assert_eq!(version_for_nodes(94), 87);
         assert_eq!(version_for_nodes(42), 42);
-        assert!(fields(42).contains("fault") && !fields(42).contains("protected"));
+        assert!(fields(42, false).contains("fault") && !fields(42, false).contains("protected"));
+        assert!(fields(95, false).contains(ALONE) && !fields(95, true).contains(ALONE));
     }
 
     #[test]
@@ -199,6 +218,16 @@ mod tests {
         assert_eq!(node(Some("power on"), Some("power off")).power(), PowerState::PoweringOff);
         assert_eq!(node(Some("power on"), Some("rebooting")).power(), PowerState::PoweringOn);
         assert_eq!(node(Some("power on"), None).power(), PowerState::On);
+    }
+
+    #[test]
+    fn what_is_hidden_from_the_account_is_no_lock_and_no_error() {
+        let hidden = "** Redacted - requires baremetal:node:get:reservation permission. **";
+        let body = serde_json::json!({ "uuid": "n", "reservation": hidden, "last_error": "** Value Redacted - Requires x **" });
+        let node = Node::from_answer(body).unwrap();
+        assert_eq!((node.reservation, node.last_error), (None, None));
+        let node = Node::from_answer(serde_json::json!({ "uuid": "n", "reservation": "host", "properties": null })).unwrap();
+        assert_eq!(node.reservation.as_deref(), Some("host"));
     }
 
     #[test]
