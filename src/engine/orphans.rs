@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, NativeMaintenance, NativeRequest},
+    backend::{BackendError, NativeMaintenance, NativeRequest, plug::plugin},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
@@ -77,7 +77,13 @@ impl Engine {
         let wish = NativeWish { asks: Asks::Nobody, ..wish_of(record, self.store().id()) };
         let machine = self.machine(record.server()).ok();
         let Some(system) = machine.as_ref().and_then(|machine| machine.native()) else {
-            let why = "this command does not reach the cluster (--metal-operator)".to_owned();
+            let place = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
+            let why = match place {
+                Some(place) => {
+                    format!("this command does not reach its external system: run it with {}", place.reach())
+                }
+                None => "this command does not reach its external system".to_owned(),
+            };
             return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
         };
         // What is deleted in another cluster is not this record's.

@@ -81,7 +81,7 @@ async fn an_image_is_inserted_seen_and_ejected() {
     let image = format!("{}/rescue.iso", images.url());
     held.insert_medium("cdrom", &image, true).await.unwrap();
     let slot = drive(&*held, true).await;
-    assert_eq!(slot.image.as_deref(), Some(image.as_str()));
+    assert_eq!(slot.content(), Some(""), "published by the conductor, and gone once it is ejected");
     held.eject_medium("cdrom").await.unwrap();
     drive(&*held, false).await;
 }
@@ -110,7 +110,7 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
     bench
         .ironic
         .sql(
-            r#"insert into node_inventory (node_id, inventory_data, plugin_data) values (1, '{"system_vendor":
+            r#"insert into node_inventory (version, node_id, inventory_data, plugin_data) values ('1.0', 1, '{"system_vendor":
             {"system_uuid": "6F9619FF-8B86-D011-B42D-00C04FC964FF", "serial_number": "S1", "manufacturer": "M"}}', '{}')"#,
         )
         .await;
@@ -120,9 +120,13 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
 
     let fake = Bench::active().await;
     assert!(fake.machine().identify().await.is_err());
-    let keyed = crate::bench::backend(&fake.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |it| {
-        it.lock_keys.insert("n1".into(), "key-1".into());
-    });
+    let keyed = crate::bench::backend(
+        &fake.ironic.url(),
+        terraform_provider_metal::backend::ironic::IronicAccess::Open,
+        |it| {
+            it.lock_keys.insert("n1".into(), "key-1".into());
+        },
+    );
     let machine = terraform_provider_metal::backend::Backend::machine(&keyed, "n1").unwrap();
     assert_eq!(machine.identify().await.unwrap().lock_key.as_deref(), Some("key-1"));
 }

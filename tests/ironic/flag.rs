@@ -30,7 +30,10 @@ async fn a_node_is_entered_held_and_left_as_it_was() {
     assert_eq!(bench.ironic.node("n1").await["maintenance_reason"], reason, "ours is not written again");
     bench.leave(&entered(&wish)).await.unwrap();
     let node = bench.ironic.node("n1").await;
-    assert_eq!((&node["maintenance"], &node["maintenance_reason"], &node["fault"]), (&json!(false), &Value::Null, &Value::Null));
+    assert_eq!(
+        (&node["maintenance"], &node["maintenance_reason"], &node["fault"]),
+        (&json!(false), &Value::Null, &Value::Null)
+    );
     assert_eq!(node["power_state"], "power on");
     assert_eq!(bench.standing(&entered(&wish)).await, Standing::Absent);
     bench.leave(&entered(&wish)).await.unwrap();
@@ -50,7 +53,10 @@ async fn maintenance_of_others_and_faults_stay_as_they_are() {
     bench.leave(&entered(&wish())).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance_reason"], "disk swap by carol");
     bench.ironic.maintenance("n1", None).await;
-    bench.ironic.sql("update nodes set maintenance = 1, fault = 'power failure', maintenance_reason = 'sync failed'").await;
+    bench
+        .ironic
+        .sql("update nodes set maintenance = 1, fault = 'power failure', maintenance_reason = 'sync failed'")
+        .await;
     let Standing::Refused(why) = bench.standing(&wish()).await else { panic!() };
     assert!(why.contains("power failure") && why.contains("sync failed"), "{why}");
     assert!(bench.enter(&wish()).await.is_err());
@@ -93,7 +99,9 @@ async fn nodes_of_baremetal_operator_are_refused() {
     let patch = json!([{ "op": "add", "path": "/instance_uuid", "value": "7d5e2d5f-2f3f-4a57-8b0e-3c1f2b1a9d11" }]);
     bench.ironic.call(Method::PATCH, "/v1/nodes/metal3~host-1", Some(patch)).await;
     let machine = bench.backend.machine("metal3~host-1").unwrap();
-    let Standing::Refused(why) = machine.native().unwrap().look(&wish(), true).await.unwrap().standing else { panic!() };
+    let Standing::Refused(why) = machine.native().unwrap().look(&wish(), true).await.unwrap().standing else {
+        panic!()
+    };
     assert!(why.contains("baremetal-operator"), "{why}");
 }
 
@@ -107,9 +115,10 @@ async fn a_reserved_node_is_waited_for_and_told_apart() {
     assert!(locked.is_transient() && !locked.outcome_unknown(), "{locked}");
     assert!(locked.to_string().contains("is locked by host"), "{locked}");
     // The lock ends while a call waits for it.
-    let patient = backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |settings| {
-        settings.lock_patience = std::time::Duration::from_secs(30);
-    });
+    let patient =
+        backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |settings| {
+            settings.lock_patience = std::time::Duration::from_secs(30);
+        });
     let machine = patient.machine("n1").unwrap();
     let wish = wish();
     let (entered, ()) = tokio::join!(machine.native().unwrap().enter(&wish), async {

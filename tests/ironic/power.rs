@@ -105,7 +105,11 @@ async fn a_lost_reply_to_a_power_change_is_not_sent_again() {
     let lost = machine.reset(ResetType::ForceRestart).await.unwrap_err();
     assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
     proxy.rule(|seen| {
-        if seen.is("PUT", "/states/power") { Deal::Answer(502, String::new(), "bad gateway".into()) } else { Deal::Pass }
+        if seen.is("PUT", "/states/power") {
+            Deal::Answer(502, String::new(), "bad gateway".into())
+        } else {
+            Deal::Pass
+        }
     });
     bench.ironic.await_node("n1", "the restart ends", |node| node["target_power_state"].is_null()).await;
     let unknown = machine.reset(ResetType::ForceRestart).await.unwrap_err();
@@ -116,7 +120,11 @@ async fn a_lost_reply_to_a_power_change_is_not_sent_again() {
     proxy.rule(move |seen| {
         if seen.is("PUT", "/states/power") && left > 0 {
             left -= 1;
-            return Deal::Answer(503, String::new(), r#"{"error_message": "There are no free conductor workers"}"#.into());
+            return Deal::Answer(
+                503,
+                String::new(),
+                r#"{"error_message": "There are no free conductor workers"}"#.into(),
+            );
         }
         Deal::Pass
     });

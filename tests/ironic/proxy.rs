@@ -140,7 +140,9 @@ async fn serve(stream: TcpStream, http: &reqwest::Client, url: &str, state: &Mut
                 let status = response.status().as_u16();
                 let newest = response.headers().get("X-OpenStack-Ironic-API-Maximum-Version").cloned();
                 let more = newest
-                    .and_then(|text| Some(format!("X-OpenStack-Ironic-API-Maximum-Version: {}\r\n", text.to_str().ok()?)))
+                    .and_then(|text| {
+                        Some(format!("X-OpenStack-Ironic-API-Maximum-Version: {}\r\n", text.to_str().ok()?))
+                    })
                     .unwrap_or_default();
                 let text = response.text().await.ok()?;
                 if lost {

@@ -185,7 +185,8 @@ impl Ironic {
     /// Changes power as another client, and waits for it.
     pub async fn power(&self, name: &str, target: &str) {
         self.call(Method::PUT, &format!("/v1/nodes/{name}/states/power"), Some(json!({ "target": target }))).await;
-        self.await_node(name, target, |node| node["power_state"] == target && node["target_power_state"].is_null()).await;
+        self.await_node(name, target, |node| node["power_state"] == target && node["target_power_state"].is_null())
+            .await;
     }
 
     /// A fake node that is deployed and on.

@@ -88,9 +88,9 @@ pub(super) fn error(
     let message = message(body);
     let (address, request) = (address.to_owned(), request.to_owned());
     match meaning(status, &message) {
-        Meaning::Unauthenticated => BackendError::Denied {
-            message: format!("{address}: {request}: the credentials were refused ({message})"),
-        },
+        Meaning::Unauthenticated => {
+            BackendError::Denied { message: format!("{address}: {request}: the credentials were refused ({message})") }
+        }
         Meaning::Denied => BackendError::Denied {
             message: format!(
                 "{address}: {request}: not allowed ({message}). The guide of the ironic backend lists the policy rules"

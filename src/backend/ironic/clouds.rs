@@ -47,7 +47,9 @@ pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Clo
     };
     let address = |value: &Value, what: &str| match value.as_str() {
         None => Ok(None),
-        Some(text) => Url::parse(text).map(Some).map_err(|_| format!("the {what} of cloud {name:?} is not a valid URL")),
+        Some(text) => {
+            Url::parse(text).map(Some).map_err(|_| format!("the {what} of cloud {name:?} is not a valid URL"))
+        }
     };
     let endpoint = address(&cloud["baremetal_endpoint_override"], "baremetal_endpoint_override")?;
     let auth = &cloud["auth"];
@@ -127,7 +129,8 @@ fn access(name: &str, cloud: &Value, auth_url: Option<Url>) -> Result<IronicAcce
     Ok(IronicAccess::Keystone(Box::new(KeystoneSettings {
         auth_url,
         account,
-        interface: text(&cloud["interface"]).map_or_else(|| "public".to_owned(), |it| it.trim_end_matches("URL").to_owned()),
+        interface: text(&cloud["interface"])
+            .map_or_else(|| "public".to_owned(), |it| it.trim_end_matches("URL").to_owned()),
         region: text(&cloud["region_name"]),
     })))
 }

@@ -13,6 +13,7 @@ use crate::{backend::BackendError, maintenance::machine::BootOverride};
 
 use super::{
     client::Client,
+    identity::Found,
     node::{Node, fields, version_for_nodes},
 };
 
@@ -34,6 +35,8 @@ pub(super) struct Fleet {
     pub(super) image_download_source: String,
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
+    /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
+    pub(super) identities: Mutex<BTreeMap<String, Found>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
 }
@@ -61,6 +64,7 @@ impl Fleet {
             soft_power_timeout,
             image_download_source,
             boots: Mutex::default(),
+            identities: Mutex::default(),
             reads: Mutex::default(),
             listing: tokio::sync::Mutex::default(),
         }

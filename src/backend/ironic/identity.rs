@@ -4,7 +4,10 @@
 //! drivers/modules/redfish/inspect.py, API 1.81). Where the account may read the secrets of `driver_info` (policy
 //! `show_password`), the BMC itself is asked; usually Ironic masks them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use secrecy::SecretString;
 use serde_json::Value;
@@ -45,8 +48,20 @@ impl Found {
     }
 }
 
-/// Finds the identity of a node.
+/// Finds the identity of a node. One with a UUID is found once in a process.
 pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<Found, BackendError> {
+    let known = || fleet.identities.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = known().get(&node.uuid) {
+        return Ok(found.clone());
+    }
+    let found = look_for(fleet, node).await?;
+    if found.uuid.is_some() {
+        known().insert(node.uuid.clone(), found.clone());
+    }
+    Ok(found)
+}
+
+async fn look_for(fleet: &Fleet, node: &Node) -> Result<Found, BackendError> {
     let mut found = Found::default();
     if fleet.client.has(INVENTORY).await? {
         match fleet.part(node, "/inventory", INVENTORY).await {
@@ -156,7 +171,10 @@ mod tests {
     #[test]
     fn the_inventory_of_a_redfish_inspection_has_the_uuid() {
         let mut found = Found::default();
-        read_inventory(&json!({ "inventory": { "system_vendor": { "system_uuid": "U", "serial_number": "S" } } }), &mut found);
+        read_inventory(
+            &json!({ "inventory": { "system_vendor": { "system_uuid": "U", "serial_number": "S" } } }),
+            &mut found,
+        );
         assert_eq!((found.uuid.as_deref(), found.serial_number.as_deref()), (Some("U"), Some("S")));
         let mut none = Found::default();
         read_inventory(&json!({ "inventory": {} }), &mut none);

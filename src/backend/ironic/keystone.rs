@@ -197,7 +197,8 @@ mod tests {
         });
         assert_eq!(sent["auth"]["identity"]["application_credential"]["id"], "c1");
         assert!(sent["auth"].get("scope").is_none());
-        let user = KeystoneName { name: Some("ci".into()), domain_name: Some("Users".into()), ..KeystoneName::default() };
+        let user =
+            KeystoneName { name: Some("ci".into()), domain_name: Some("Users".into()), ..KeystoneName::default() };
         let project = KeystoneName { id: Some("p1".into()), ..KeystoneName::default() };
         let sent = body(&KeystoneAccount::Password { user, password: secret, scope: KeystoneScope::Project(project) });
         assert_eq!(sent["auth"]["identity"]["password"]["user"]["domain"]["name"], "Users");

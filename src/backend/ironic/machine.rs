@@ -227,8 +227,9 @@ mod tests {
         assert!(resets(&node("fake", "fake")).contains(&ResetType::GracefulShutdown));
         assert!(!resets(&node("snmp", "noop")).contains(&ResetType::GracefulShutdown));
         let kept_on = Node { disable_power_off: true, ..node("redfish", "redfish") };
-        assert!(!resets(&kept_on).contains(&ResetType::ForceOff) && resets(&kept_on).contains(&ResetType::ForceRestart));
+        assert!(
+            !resets(&kept_on).contains(&ResetType::ForceOff) && resets(&kept_on).contains(&ResetType::ForceRestart)
+        );
         assert!(!resets(&node("agent", "noop")).contains(&ResetType::On));
     }
-
 }

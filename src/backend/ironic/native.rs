@@ -237,10 +237,9 @@ impl NativeMaintenance for NodeMachine {
     async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
         let node = self.fleet.read(&self.server).await?;
         match reset {
-            ResetType::ForceOff | ResetType::GracefulShutdown if node.disable_power_off => Err(self
-                .fleet
-                .client
-                .unsupported(format!("node {}: disable_power_off is set on it", self.server))),
+            ResetType::ForceOff | ResetType::GracefulShutdown if node.disable_power_off => {
+                Err(self.fleet.client.unsupported(format!("node {}: disable_power_off is set on it", self.server)))
+            }
             _ => Ok(()),
         }
     }
@@ -252,9 +251,8 @@ impl NativeMaintenance for NodeMachine {
             node.provision_state.as_deref().unwrap_or("unknown"),
             node.power_state.as_deref().unwrap_or("unknown (Ironic tells none)")
         )];
-        let owned = |name: &str, value: &Option<String>| {
-            value.as_ref().map(|value| format!("{name} {}", shown::line(value)))
-        };
+        let owned =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {}", shown::line(value)));
         let of: Vec<String> = [
             owned("owner", &node.owner),
             owned("lessee", &node.lessee),
@@ -267,10 +265,9 @@ impl NativeMaintenance for NodeMachine {
         if !of.is_empty() {
             lines.push(format!("In use: {}.", of.join(", ")));
         }
-        for (set, name, why) in [
-            (node.protected, "protected", &node.protected_reason),
-            (node.retired, "retired", &node.retired_reason),
-        ] {
+        for (set, name, why) in
+            [(node.protected, "protected", &node.protected_reason), (node.retired, "retired", &node.retired_reason)]
+        {
             if set {
                 lines.push(format!("The node is {name} ({}).", reason::shown_reason(why.as_deref())));
             }
@@ -278,9 +275,9 @@ impl NativeMaintenance for NodeMachine {
         if node.disable_power_off {
             lines.push("disable_power_off is set: the node cannot be switched off.".to_owned());
         }
-        let ahead = flag::mark(&node).filter(|mark| mark.id != wish.id).map(|mark| {
-            format!("the node is in maintenance for {} of this provider", shown::line(&mark.id))
-        });
+        let ahead = flag::mark(&node)
+            .filter(|mark| mark.id != wish.id)
+            .map(|mark| format!("the node is in maintenance for {} of this provider", shown::line(&mark.id)));
         match flag::standing(&node, wish) {
             Standing::Refused(why) | Standing::Failed(why) => lines.push(format!("It would be refused: {why}.")),
             Standing::Waiting(why) => lines.push(format!("It would wait for {why}.")),

@@ -226,7 +226,8 @@ mod tests {
         let body = serde_json::json!({ "uuid": "n", "reservation": hidden, "last_error": "** Value Redacted - Requires x **" });
         let node = Node::from_answer(body).unwrap();
         assert_eq!((node.reservation, node.last_error), (None, None));
-        let node = Node::from_answer(serde_json::json!({ "uuid": "n", "reservation": "host", "properties": null })).unwrap();
+        let node =
+            Node::from_answer(serde_json::json!({ "uuid": "n", "reservation": "host", "properties": null })).unwrap();
         assert_eq!(node.reservation.as_deref(), Some("host"));
     }
 

@@ -41,13 +41,21 @@ const SETTINGS: &[Setting] = &[
         kind: Kind::Name,
         text: "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`). Default: `METAL_IRONIC_USERNAME`.",
     },
-    Setting { name: "password", kind: Kind::Secret, text: "Its password. Default: `METAL_IRONIC_PASSWORD`. Never stored." },
+    Setting {
+        name: "password",
+        kind: Kind::Secret,
+        text: "Its password. Default: `METAL_IRONIC_PASSWORD`. Never stored.",
+    },
     Setting {
         name: "ca_certificate_file",
         kind: Kind::Text,
         text: "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
     },
-    Setting { name: "insecure", kind: Kind::Flag, text: "Trust any certificate of Ironic and Keystone. Default: `false`." },
+    Setting {
+        name: "insecure",
+        kind: Kind::Flag,
+        text: "Trust any certificate of Ironic and Keystone. Default: `false`.",
+    },
     Setting {
         name: "lock_keys",
         kind: Kind::Texts,
@@ -61,7 +69,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "image_download_source",
         kind: Kind::Name,
-        text: "How a BMC gets the image of a virtual drive: `http`, from its own address, or `local`, from Ironic's conductor. Default: `http`.",
+        text: "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
     },
     Setting {
         name: "request_timeout",
@@ -119,9 +127,8 @@ fn access(block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
         None => IronicAccess::Open,
         Some(username) => {
             let password = block.secret("password").or_else(|| env("METAL_IRONIC_PASSWORD").map(Into::into));
-            let password = password.ok_or_else(|| {
-                Problem::of(&["password"], "a username needs a password (or METAL_IRONIC_PASSWORD)")
-            })?;
+            let password = password
+                .ok_or_else(|| Problem::of(&["password"], "a username needs a password (or METAL_IRONIC_PASSWORD)"))?;
             IronicAccess::Basic { username, password }
         }
     };

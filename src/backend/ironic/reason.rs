@@ -133,10 +133,7 @@ pub(super) mod tests {
     fn what_was_written_is_read_and_people_can_read_it() {
         let wish = wish();
         let reason = write(&wish);
-        assert_eq!(
-            read(&reason),
-            Some(Mark { store: wish.store.clone(), uid: wish.uid.clone(), id: wish.id.clone() })
-        );
+        assert_eq!(read(&reason), Some(Mark { store: wish.store.clone(), uid: wish.uid.clone(), id: wish.id.clone() }));
         for words in ["ops/bios-2-19", "team-storage", "BIOS 2.19", "https://tickets/7", "ci-4711 (alice)", "release"] {
             assert!(reason.contains(words), "{reason}");
         }

@@ -53,12 +53,12 @@ for_each_host! {
         let held = workspace.resource(HELD).await.unwrap();
         assert_eq!(held["state"], "InMaintenance", "{held}");
         let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
-        assert!(drives.to_string().contains("rescue.iso"), "{drives}");
+        assert!(drives.to_string().contains("/cdrom-"), "{drives}");
         let boots = simulator.boots(&system).unwrap();
-        assert!(format!("{:?}", boots.last()).contains("rescue.iso"), "{boots:?}");
+        assert!(format!("{:?}", boots.last()).contains("/cdrom-"), "{boots:?}");
         workspace.destroy().await.succeeded();
         let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
-        assert!(!drives.to_string().contains("rescue.iso"), "{drives}");
+        assert!(!drives.to_string().contains("/cdrom-"), "{drives}");
         simulator.wait_power(&system, PowerState::On, SOON).await.expect("as it was");
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
