@@ -79,8 +79,14 @@ impl Drive<'_> {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
                 let machine = self.machine()?;
                 match need {
-                    Need::Machine => self.facts.machine = Some(machine.observe().await?),
-                    Need::Media => self.facts.media = Some(machine.media().await?),
+                    Need::Machine => {
+                        self.facts.machine = Some(machine.observe().await?);
+                        self.seen_at = self.engine.parts.clock.monotonic();
+                    }
+                    Need::Media => {
+                        self.facts.media = Some(machine.media().await?);
+                        self.media_at = self.engine.parts.clock.monotonic();
+                    }
                     Need::MenuBefore => self.facts.menu_before = Some(machine.boot_menu().await?),
                     Need::Menu => self.facts.menu = Some(machine.boot_menu().await?),
                     _ => self.facts.capabilities = Some(machine.capabilities().await?),
@@ -224,11 +230,11 @@ impl Drive<'_> {
         let read = async {
             let seen = machine.observe().await?;
             let media = match machine.media().await {
-                Ok(media) => media,
+                Ok(media) => Some(media),
                 Err(error) if needs_media || error.is_transient() => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "virtual drives cannot be read; they are left alone");
-                    Vec::new()
+                    None
                 }
             };
             Ok((seen, media))
@@ -250,14 +256,17 @@ impl Drive<'_> {
             }
             Err(error) => return self.give_up(error, deadline, control).await,
         };
+        self.seen_at = self.engine.parts.clock.monotonic();
+        self.media_at = self.seen_at;
         let prior = PriorState {
             power: seen.power,
-            boot: seen.boot,
-            media,
-            last_reset: seen.last_reset,
+            boot: seen.boot.clone(),
+            media: media.clone().unwrap_or_default(),
+            last_reset: seen.last_reset.clone(),
             // The store's time is put in when it is recorded.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };
+        (self.facts.machine, self.facts.media) = (Some(seen), media);
         match self.apply(&Change::Prior(Box::new(prior))).await {
             Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),

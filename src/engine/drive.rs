@@ -12,8 +12,10 @@ use crate::{
         decide::{Decision, Finish, Goal, Intent, Situation, decide},
         ids::{Fence, LockKey, Uid},
         lock::Refusal,
+        machine::ResetType,
         prepare::Facts,
-        state::{Ending, Maintenance, Phase},
+        state::{Ending, Maintenance, Phase, Progress},
+        step::{Action, Step},
     },
     store::{Found, LockView, StoreError},
 };
@@ -40,6 +42,10 @@ pub(super) struct Drive<'a> {
     driving: Driving,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
+    /// When the machine was seen last, on our own clock.
+    pub(super) seen_at: Duration,
+    /// When its drives were.
+    pub(super) media_at: Duration,
     changes: watch::Receiver<u64>,
     pub(super) last: Option<Maintenance>,
     /// The hold under which the record acts: itself, or the one that it names.
@@ -56,6 +62,35 @@ pub(super) struct Drive<'a> {
 
 /// How long a stop waits for the store.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// For how long what the machine showed counts as seen now, while nothing is done to it.
+const JUST_SEEN: Duration = Duration::from_secs(1);
+
+/// For how long drives to which nothing was done count as seen: while a system shuts down they are not read at every look.
+const MEDIA_STAY: Duration = Duration::from_secs(60);
+
+/// What may be different after something was done or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MayChange {
+    /// Only what the step itself read.
+    Nothing,
+    /// Power, boot and whatever is asked for by polling; not what is in the drives.
+    Watched,
+    /// The drives as well: a system that starts can eject what it booted from, and what another party inserted during a release
+    /// is found by the last look.
+    Everything,
+}
+
+impl MayChange {
+    /// After an action.
+    fn by(action: &Action) -> Self {
+        match action {
+            Action::Record => Self::Nothing,
+            Action::SetBoot { .. } | Action::Reset(ResetType::ForceOff | ResetType::GracefulShutdown) => Self::Watched,
+            _ => Self::Everything,
+        }
+    }
+}
 
 /// Once a minute a waiter says what it waits for, also when nothing changed.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
@@ -78,6 +113,8 @@ impl<'a> Drive<'a> {
             driving,
             machine: None,
             facts: Facts::default(),
+            seen_at: Duration::ZERO,
+            media_at: Duration::ZERO,
             changes: engine.store().changes(key),
             last: None,
             holder: None,
@@ -177,13 +214,14 @@ impl<'a> Drive<'a> {
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_native().await;
                     self.wait(poll, wake, deadline, control).await;
-                    self.forget();
+                    self.forget(if self.switches() { MayChange::Watched } else { MayChange::Everything });
                 }
                 Decision::Look(need) => self.look(need, &view, deadline, control).await?,
                 Decision::Act(action) => {
                     self.looks = 0;
+                    let may_change = MayChange::by(&action);
                     self.act(action, deadline, control).await?;
-                    self.forget();
+                    self.forget(may_change);
                 }
                 Decision::Change(Change::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
                 Decision::Change(change) => {
@@ -196,10 +234,26 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// Whether the current step is about power, so that only the power is polled.
+    fn switches(&self) -> bool {
+        let progress = self.record().and_then(|record| match &record.phase {
+            Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress),
+            _ => None,
+        });
+        let step = progress.and_then(Progress::step);
+        matches!(
+            step,
+            Some(Step::SwitchOff | Step::ApplyPower | Step::Operate | Step::StopForRestore | Step::RestorePower)
+        )
+    }
+
     /// Forgets what may have changed.
-    fn forget(&mut self) {
-        let Facts { menu_before, capabilities, .. } = std::mem::take(&mut self.facts);
-        self.facts = Facts { menu_before, capabilities, ..Facts::default() };
+    fn forget(&mut self, may_change: MayChange) {
+        let Facts { menu_before, capabilities, media, machine, .. } = std::mem::take(&mut self.facts);
+        let age = self.engine.parts.clock.monotonic().saturating_sub(self.media_at);
+        let media = media.filter(|_| may_change != MayChange::Everything && age <= MEDIA_STAY && !self.waits());
+        let machine = machine.filter(|_| may_change == MayChange::Nothing);
+        self.facts = Facts { menu_before, capabilities, media, machine, ..Facts::default() };
     }
 
     /// Looks at the store. Whoever is asked to stop does not wait for one that is away.
@@ -319,7 +373,13 @@ impl<'a> Drive<'a> {
                 if let Some(said) = change.told() {
                     self.say(&said);
                 }
-                self.facts.machine = None;
+                // The server was another one's until it was admitted.
+                let ours = !matches!(change, Change::Admit(_) | Change::Reclaim(_));
+                let now = self.engine.parts.clock.monotonic();
+                let is_old = |seen: Duration| !ours || now.saturating_sub(seen) > JUST_SEEN;
+                let (machine_at, media_at) = (self.seen_at, self.media_at);
+                self.facts.machine.take_if(|_| is_old(machine_at));
+                self.facts.media.take_if(|_| is_old(media_at));
                 Ok(match applied {
                     Applied::Finished(finish) => Some(finish),
                     _ => None,

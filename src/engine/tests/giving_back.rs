@@ -87,7 +87,7 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
     assert_eq!(booted.finish, Finish::Reached);
     // Another change under the hold hangs in its first reset while the operator takes the server.
     let calls = world.machine.calls.load(Ordering::SeqCst);
-    *world.machine.hang_at.lock().unwrap() = Some((calls + 5, false));
+    *world.machine.hang_at.lock().unwrap() = Some((calls + 4, false));
     let again = Spec { triggers: [("n".to_owned(), "2".to_owned())].into(), ..under };
     let acting = {
         let ours = ours.clone();
