@@ -67,7 +67,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 const JUST_SEEN: Duration = Duration::from_secs(1);
 
 /// For how long drives to which nothing was done count as seen: while a system shuts down they are not read at every look.
-const MEDIA_STAY: Duration = Duration::from_secs(60);
+const MEDIA_STAY: Duration = Duration::from_mins(1);
 
 /// What may be different after something was done or waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl<'a> Drive<'a> {
         let age = self.engine.parts.clock.monotonic().saturating_sub(self.media_at);
         let media = media.filter(|_| may_change != MayChange::Everything && age <= MEDIA_STAY && !self.waits());
         let machine = machine.filter(|_| may_change == MayChange::Nothing);
-        self.facts = Facts { menu_before, capabilities, media, machine, ..Facts::default() };
+        self.facts = Facts { machine, media, menu_before, capabilities, ..Facts::default() };
     }
 
     /// Looks at the store. Whoever is asked to stop does not wait for one that is away.

@@ -52,7 +52,7 @@ pub(super) struct Client {
 enum Access {
     Open,
     Basic { username: String, password: SecretString },
-    Keystone(Keystone),
+    Keystone(Box<Keystone>),
 }
 
 /// What one request proves itself with, and where it goes.
@@ -97,7 +97,8 @@ impl Client {
                 Access::Basic { username: username.clone(), password: password.clone() }
             }
             IronicAccess::Keystone(keystone) => {
-                Access::Keystone(Keystone::new(*keystone.clone(), http.clone(), limit, Arc::clone(clock)))
+                let keystone = Keystone::new(*keystone.clone(), http.clone(), limit, Arc::clone(clock));
+                Access::Keystone(Box::new(keystone))
             }
         };
         if settings.endpoint.is_none() && !matches!(access, Access::Keystone(_)) {

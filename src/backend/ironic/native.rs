@@ -231,7 +231,7 @@ impl NativeMaintenance for NodeMachine {
 
     /// Ironic reports no changes: waiters poll.
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {

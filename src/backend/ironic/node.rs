@@ -63,6 +63,7 @@ pub(super) fn fields(version: u32, list: bool) -> String {
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are fields of Ironic")]
 pub(super) struct Node {
     pub(super) uuid: String,
     pub(super) name: Option<String>,

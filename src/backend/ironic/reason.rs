@@ -88,16 +88,9 @@ fn decode(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((first, tail)) = rest.split_first() {
         let coded = tail.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
-        match coded.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
+        let byte = coded.and_then(|two| u8::from_str_radix(two, 16).ok());
+        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+        bytes.push(byte.unwrap_or(*first));
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{
     servers::ironic::{Ironic, Options},
-    support::workspace::Workspace,
+    support::{provider, workspace::Workspace},
 };
 
 use super::SYSTEM;
@@ -15,7 +15,8 @@ for_each_host! {
         ironic.active_node("rack1-node7").await;
         let mut workspace = Workspace::new(host);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guides/ironic/main.tf");
-        workspace.configure(&fs::read_to_string(path).unwrap());
+        let text = fs::read_to_string(path).unwrap().replace("localhost/metal-maintenance/metal", provider::SOURCE);
+        fs::write(workspace.folder().join("main.tf"), text).unwrap();
         workspace.set("METAL_IRONIC_ENDPOINT", ironic.url());
         workspace.set("TF_VAR_server", "rack1-node7");
         workspace.set("TF_VAR_lock_keys", format!("{{\"rack1-node7\":\"{SYSTEM}\"}}"));
