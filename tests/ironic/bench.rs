@@ -131,7 +131,7 @@ pub fn entered(wish: &NativeWish) -> NativeWish {
 
 /// Waits for a power state as the machine shows it.
 pub async fn settled(machine: &Arc<dyn Machine>, wanted: PowerState) {
-    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let until = std::time::Instant::now() + Duration::from_mins(1);
     loop {
         let seen = machine.observe().await.unwrap().power;
         if seen == wanted {

@@ -135,7 +135,7 @@ impl Ironic {
 
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         let mut request = self.http.request(method, format!("{}{path}", self.url()));
-        request = request.header("X-OpenStack-Ironic-API-Version", VERSION).timeout(Duration::from_secs(60));
+        request = request.header("X-OpenStack-Ironic-API-Version", VERSION).timeout(Duration::from_mins(1));
         if self.options.basic {
             request = request.basic_auth(USERNAME, Some(PASSWORD));
         }
