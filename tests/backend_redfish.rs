@@ -725,6 +725,30 @@ async fn a_task_that_failed_is_told_in_its_own_words_and_a_forgotten_one_is_no_f
 }
 
 #[tokio::test]
+async fn a_task_that_fails_after_its_call_has_returned_is_told_once() {
+    let mut personality = Personality::generic();
+    personality.power.accepted = bmc_simulator::Accepted::Task;
+    let bench = Bench::new(personality).await;
+    let standing = |body: serde_json::Value| FaultAction::Answer {
+        status: 200,
+        body: FaultBody::Json(body),
+        headers: vec![],
+        apply: false,
+    };
+    bench.inject(standing(serde_json::json!({ "TaskState": "Running" })), "GET", "*Task*");
+    bench.machine.reset(ResetType::ForceRestart).await.unwrap();
+    assert!(bench.machine.late_answer().await.is_none(), "it runs on");
+    bench.simulator.clear_faults();
+    let messages =
+        serde_json::json!([{ "MessageId": "Base.1.12.InternalError", "Message": "the fan tray is missing" }]);
+    let failed = serde_json::json!({ "TaskState": "Exception", "Messages": messages });
+    bench.inject(standing(failed), "GET", "*Task*");
+    let error = bench.machine.late_answer().await.unwrap();
+    assert!(error.to_string().contains("the fan tray is missing") && !error.is_transient(), "{error}");
+    assert!(bench.machine.late_answer().await.is_none(), "once");
+}
+
+#[tokio::test]
 async fn a_system_of_the_second_page_is_no_less_a_system() {
     let bench = Bench::new(Personality::generic()).await;
     let page = |members: &[&str], next: Option<&str>| {

@@ -146,6 +146,11 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     /// What it is now. One request where sessions are warm.
     async fn observe(&self) -> Result<MachineView, BackendError>;
 
+    /// Why the last change was not made, where that is known only after its call was accepted and had returned. Told once.
+    async fn late_answer(&self) -> Option<BackendError> {
+        None
+    }
+
     /// What it can be told to do.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;
 

@@ -78,6 +78,14 @@ impl Drive<'_> {
         match need {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
                 let machine = self.machine()?;
+                // Before the machine is read: once the change has ended, what is read is what became of it.
+                if matches!(need, Need::Machine | Need::Media)
+                    && let Some(error) = machine.late_answer().await
+                {
+                    tracing::warn!("{}: {error}", self.server);
+                    let message = with_pause(&error, error.to_string());
+                    self.note(Reply::Refused { message, transient: error.is_transient() }).await?;
+                }
                 match need {
                     Need::Machine => {
                         self.facts.machine = Some(machine.observe().await?);

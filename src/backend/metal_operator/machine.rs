@@ -123,6 +123,10 @@ impl Machine for OperatorMachine {
         })
     }
 
+    async fn late_answer(&self) -> Option<BackendError> {
+        self.driven().await.ok()??.late_answer().await
+    }
+
     async fn observe(&self) -> Result<MachineView, BackendError> {
         // While it is parked the operator does not look at it, and its status is old.
         if let Some(machine) = self.driven().await? {

@@ -29,6 +29,7 @@ use super::{
     answer::Answer,
     redirect,
     settings::{Authentication, Patience},
+    task::Tasks,
     trust::{Trusting, show_fingerprint},
 };
 
@@ -100,6 +101,7 @@ pub(super) struct Bmc {
     password: SecretString,
     trusting: Trusting,
     pub(super) limits: Limits,
+    pub(super) tasks: Tasks,
     authentication: Authentication,
     pub(super) clock: Arc<dyn Clock>,
     resources: std::sync::Mutex<Resources>,
@@ -144,6 +146,7 @@ impl Bmc {
             password,
             trusting,
             limits,
+            tasks: Tasks::default(),
             authentication,
             clock,
             resources: std::sync::Mutex::default(),
@@ -259,6 +262,7 @@ impl Bmc {
     ) -> Result<Answer, BackendError> {
         // The right to act is asked for again where this is not the first change of a call.
         before_change(&format!("{method} {path}")).await?;
+        self.tasks.forget(path);
         let mut result = self.request(&method, path, Some(body), etag).await;
         let watched = match &result {
             Ok(begun) => self.watch(&format!("{method} {path}"), begun).await,

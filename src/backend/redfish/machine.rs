@@ -353,6 +353,14 @@ impl Machine for RedfishMachine {
         Ok(system::view(&system, settings.as_ref().map(|answer| &answer.body)))
     }
 
+    async fn late_answer(&self) -> Option<BackendError> {
+        let system = self.path.get()?;
+        let drives = self.drives.get().map(Vec::as_slice).unwrap_or_default();
+        self.bmc
+            .late_answer(|path| path.starts_with(system) || drives.iter().any(|drive| path.starts_with(drive)))
+            .await
+    }
+
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let system = self.links().await?;
         let mut capabilities =

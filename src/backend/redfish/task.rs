@@ -1,7 +1,11 @@
-//! A change that a BMC answers with 202 is carried out by a task. It is watched for as long as the change may take anyway,
-//! so that a refusal comes with the task's own words; what it does afterwards shows in what the machine is.
+//! A change that a BMC answers with 202 is carried out by a task. The call watches it for as long as a change may take anyway,
+//! so that a refusal comes with the task's own words. A task that runs on is looked at again whenever its effect is waited for,
+//! until it ends.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -13,6 +17,35 @@ use super::{answer::Answer, bmc::Bmc, message};
 const WATCHED: Duration = Duration::from_secs(4);
 /// The pause before the first look; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// A task that ran on when the call that began it returned.
+#[derive(Clone, Debug)]
+struct Running {
+    /// The resource that was changed.
+    changed: String,
+    request: String,
+    monitor: String,
+}
+
+/// The tasks that still ran when they were looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Tasks(Mutex<Vec<Running>>);
+
+impl Tasks {
+    /// Forgets the task of an earlier change of the same resource: what it became is seen, or does not matter any more.
+    pub(super) fn forget(&self, changed: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|task| task.changed != changed);
+    }
+
+    fn keep(&self, task: Running) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    fn of(&self, is_asked_for: impl Fn(&str) -> bool) -> Vec<Running> {
+        let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.iter().filter(|task| is_asked_for(&task.changed)).cloned().collect()
+    }
+}
 
 /// How a task stands. `TaskState` of DSP2046.
 enum Task {
@@ -70,7 +103,37 @@ impl Bmc {
                 }
             }
         }
+        let changed = request.split_once(' ').map_or(request, |(_, path)| path).to_owned();
+        self.tasks.keep(Running { changed, request: request.to_owned(), monitor: path });
         Ok(())
+    }
+
+    /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has ended, told once: nothing is
+    /// under way any more, so it says what became of the change. A monitor that is gone says nothing.
+    pub(super) async fn late_answer(&self, is_asked_for: impl Fn(&str) -> bool + Send) -> Option<BackendError> {
+        for task in self.tasks.of(is_asked_for) {
+            let standing = match self.get_once(&task.monitor).await {
+                Ok(answer) => standing(&answer.body),
+                Err(error) if error.is_transient() => Task::Running,
+                Err(_) => Task::Completed,
+            };
+            if matches!(standing, Task::Running) {
+                continue;
+            }
+            self.tasks.forget(&task.changed);
+            if let Task::Ended(message, transient) = standing {
+                let (address, request) = (self.address(), task.request);
+                return Some(BackendError::Rejected {
+                    address,
+                    request,
+                    status: 202,
+                    message,
+                    retry_after: None,
+                    transient,
+                });
+            }
+        }
+        None
     }
 }
 

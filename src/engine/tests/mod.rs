@@ -57,6 +57,8 @@ struct Inside {
     booted_from: Vec<String>,
     ejected_while_on: bool,
     ignores_graceful: bool,
+    /// What became of each reset, told after it was accepted.
+    late_answer: Option<BackendError>,
     /// How long the operating system takes to shut down; the usual time where nothing is said.
     shutdown_takes: Option<Duration>,
     deaf: bool,
@@ -284,6 +286,9 @@ impl Machine for FakeMachine {
     }
     async fn identify(&self) -> Result<Identity, BackendError> {
         self.call(false, |inside| Ok(inside.identity.clone().unwrap_or_else(real_identity))).await
+    }
+    async fn late_answer(&self) -> Option<BackendError> {
+        self.with(|inside| inside.late_answer.clone().filter(|_| !inside.resets.is_empty()))
     }
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let panics = self.with(|inside| inside.panics);
@@ -674,6 +679,31 @@ async fn a_stop_while_preparing_keeps_the_hold_and_the_next_run_goes_on() {
     assert_eq!(driven.finish, Finish::Reached);
     release(&second, &driven).await;
     assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_words() {
+    let world = World::new();
+    let engine = world.process("alice");
+    let late = BackendError::Rejected {
+        address: "fake".into(),
+        request: "POST reset".into(),
+        status: 202,
+        message: "task Exception: the fan tray is missing".into(),
+        retry_after: None,
+        transient: false,
+    };
+    world.machine.with(|inside| {
+        inside.ignores_power = true;
+        inside.late_answer = Some(late);
+    });
+    let began = Instant::now();
+    let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
+    let failed = engine.hold(&wish("m", off), &control()).await.unwrap();
+    let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
+    assert!(cause.contains("the fan tray is missing"), "{cause}");
+    assert!(began.elapsed() < Duration::from_secs(60), "not only when the shutdown is given up: {:?}", began.elapsed());
+    assert_eq!(world.machine.power(), PowerState::On);
 }
 
 #[tokio::test(start_paused = true)]
