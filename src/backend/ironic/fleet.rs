@@ -13,7 +13,7 @@ use crate::{backend::BackendError, maintenance::machine::BootOverride};
 
 use super::{
     client::Client,
-    identity::Found,
+    identity::HardwareFacts,
     node::{Node, fields, version_for_nodes},
 };
 
@@ -36,7 +36,7 @@ pub(super) struct Fleet {
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
     /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
-    pub(super) identities: Mutex<BTreeMap<String, Found>>,
+    pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
 }

@@ -29,7 +29,7 @@ const INVENTORY: u32 = 81;
 
 /// What was found of an identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct HardwareFacts {
     pub(super) uuid: Option<String>,
     pub(super) manufacturer: Option<String>,
     pub(super) serial_number: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct Found {
     why: Vec<String>,
 }
 
-impl Found {
+impl HardwareFacts {
     /// Why a server has no lock, and what to do.
     pub(super) fn why_not(&self, server: &str) -> String {
         format!(
@@ -49,7 +49,7 @@ impl Found {
 }
 
 /// Finds the identity of a node. One with a UUID is found once in a process.
-pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<Found, BackendError> {
+pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<HardwareFacts, BackendError> {
     let known = || fleet.identities.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = known().get(&node.uuid) {
         return Ok(found.clone());
@@ -61,8 +61,8 @@ pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<Found, BackendErr
     Ok(found)
 }
 
-async fn look_for(fleet: &Fleet, node: &Node) -> Result<Found, BackendError> {
-    let mut found = Found::default();
+async fn look_for(fleet: &Fleet, node: &Node) -> Result<HardwareFacts, BackendError> {
+    let mut found = HardwareFacts::default();
     if fleet.client.has(INVENTORY).await? {
         match fleet.part(node, "/inventory", INVENTORY).await {
             Ok(body) => read_inventory(&body, &mut found),
@@ -81,7 +81,7 @@ async fn look_for(fleet: &Fleet, node: &Node) -> Result<Found, BackendError> {
     Ok(found)
 }
 
-fn read_inventory(body: &Value, found: &mut Found) {
+fn read_inventory(body: &Value, found: &mut HardwareFacts) {
     let vendor = &body["inventory"]["system_vendor"];
     let text = |name: &str| vendor[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     found.uuid = text("system_uuid");
@@ -120,7 +120,7 @@ fn bmc(driver_info: &Value) -> Result<ServerSettings, String> {
     })
 }
 
-async fn ask_bmc(fleet: &Fleet, node: &Node, found: &mut Found) -> Result<(), BackendError> {
+async fn ask_bmc(fleet: &Fleet, node: &Node, found: &mut HardwareFacts) -> Result<(), BackendError> {
     let body = match fleet.part(node, "?fields=driver_info", LEAST).await {
         Ok(body) => body,
         Err(error @ (BackendError::Denied { .. } | BackendError::Rejected { .. })) => {
@@ -170,13 +170,13 @@ mod tests {
 
     #[test]
     fn the_inventory_of_a_redfish_inspection_has_the_uuid() {
-        let mut found = Found::default();
+        let mut found = HardwareFacts::default();
         read_inventory(
             &json!({ "inventory": { "system_vendor": { "system_uuid": "U", "serial_number": "S" } } }),
             &mut found,
         );
         assert_eq!((found.uuid.as_deref(), found.serial_number.as_deref()), (Some("U"), Some("S")));
-        let mut none = Found::default();
+        let mut none = HardwareFacts::default();
         read_inventory(&json!({ "inventory": {} }), &mut none);
         assert!(none.why_not("n").contains("lock_keys = { \"n\""), "{}", none.why_not("n"));
     }

@@ -47,7 +47,7 @@ pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<NativeRequest>, Backen
     Ok(nodes.iter().filter_map(|node| request(node)).collect())
 }
 
-/// What is known of the maintenance of a flag when its record is gone: whose it is.
+/// The wish of a maintenance whose record is gone: only its mark on the flag tells of it.
 fn wish_of(request: &NativeRequest) -> NativeWish {
     NativeWish {
         store: request.store.clone(),
