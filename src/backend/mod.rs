@@ -7,6 +7,7 @@ mod cluster;
 mod error;
 mod guard;
 mod inspection;
+pub mod ironic;
 pub mod metal3;
 pub mod metal_operator;
 mod ownership;
@@ -120,22 +121,15 @@ pub trait Backend: Send + Sync + Debug {
     /// process lives: records name it, and never hold it.
     fn keep(&self, _sha256: String, _content: SecretString) {}
 
+    /// Every external request that one of our processes made, for any server; `None`: servers of this backend have no external
+    /// system.
+    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+        Some(self.ownership()?.requests().await)
+    }
+
     /// The claims and approvals of the servers' own maintenance system, where they have one.
     fn ownership(&self) -> Option<&dyn NativeOwnership> {
         None
-    }
-
-    /// Whether [`Self::requests`] can be asked: servers are part of an external system.
-    fn has_requests(&self) -> bool {
-        self.ownership().is_some()
-    }
-
-    /// Every request that one of our processes made in an external system, for any server.
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
-        match self.ownership() {
-            Some(there) => there.requests().await,
-            None => Ok(Vec::new()),
-        }
     }
 
     /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.

@@ -7,10 +7,11 @@ use secrecy::SecretString;
 
 use crate::{clock::Clock, files};
 
-use super::{Backend, metal_operator, metal3, redfish};
+use super::{Backend, ironic, metal_operator, metal3, redfish};
 
 /// All backends. The first one is used where the configuration names none.
-pub static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin];
+pub static PLUGINS: &[&dyn BackendPlugin] =
+    &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
 
 /// The longest request that may change something: half of a lease, which is what is left of it when a call begins in time
 /// (`engine/lease.rs`), so that the call ends before another process can conclude that its process is gone.

@@ -300,7 +300,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
             Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
             None => Err(CommandError::Other(
-                "the cluster was not looked through: tidy needs --metal-operator, and a cluster that answers"
+                "the cluster was not looked through: tidy needs --metal-operator or --backend, and an external system that answers"
                     .to_owned(),
             )),
         },

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, NativeMaintenance, NativeRequest},
+    backend::{BackendError, NativeMaintenance, NativeRequest, plug::plugin},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
@@ -77,7 +77,13 @@ impl Engine {
         let wish = NativeWish { asks: Asks::Nobody, ..wish_of(record, self.store().id()) };
         let machine = self.machine(record.server()).ok();
         let Some(system) = machine.as_ref().and_then(|machine| machine.native()) else {
-            let why = "this command does not reach the cluster (--metal-operator)".to_owned();
+            let place = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
+            let why = match place {
+                Some(place) => {
+                    format!("this command does not reach its external system: run it with {}", place.reach())
+                }
+                None => "this command does not reach its external system".to_owned(),
+            };
             return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
         };
         // What is deleted in another cluster is not this record's.
@@ -198,19 +204,16 @@ impl Engine {
     /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
     /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
     pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
-        let backend = Arc::clone(&self.parts.backend);
-        if !backend.has_requests() {
-            return None;
-        }
         self.drop_lost_places().await;
-        let requests = match within(LOOK, backend.requests()).await {
-            Some(Ok(requests)) => requests,
-            Some(Err(error)) => {
+        let requests = match within(LOOK, self.parts.backend.external_requests()).await {
+            Some(None) => return None,
+            Some(Some(Ok(requests))) => requests,
+            Some(Some(Err(error))) => {
                 tracing::warn!("orphaned external requests could not be listed: {error}");
                 return None;
             }
             None => {
-                tracing::warn!("the cluster did not tell in time whether there are orphaned external requests");
+                tracing::warn!("the external system did not tell in time whether there are orphaned external requests");
                 return None;
             }
         };

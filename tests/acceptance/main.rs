@@ -28,6 +28,7 @@ mod hostile_texts;
 mod hosts;
 mod identity;
 mod interrupt;
+mod ironic;
 mod lost_reply;
 mod many_runs;
 mod metal3;

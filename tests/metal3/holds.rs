@@ -312,7 +312,7 @@ async fn a_dead_run_s_hold_is_found_and_discarded() {
     held.enter().await;
     // Another process, which knows nothing but the host.
     let other = self::backend(&world, Hold::PowerOff);
-    let requests = other.requests().await.unwrap();
+    let requests = other.external_requests().await.unwrap().unwrap();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((request.uid.as_str(), request.store.as_str(), request.server.as_str()), ("m1", "store", "node1"));
     other.machine("node1").unwrap().native().unwrap().discard(request).await.unwrap();

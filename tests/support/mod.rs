@@ -4,6 +4,7 @@
 pub mod etcd;
 pub mod faulty;
 pub mod ironcore;
+pub mod ironic;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
 pub mod metal3;

@@ -113,12 +113,9 @@ impl Backend for Metal3Backend {
         Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
     }
 
-    fn has_requests(&self) -> bool {
-        true
-    }
-
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
-        Ok(self.hosts.all().await?.iter().filter_map(|host| native::request(host)).collect())
+    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+        let hosts = self.hosts.all().await;
+        Some(hosts.map(|hosts| hosts.iter().filter_map(|host| native::request(host)).collect()))
     }
 
     async fn close(&self) {

@@ -173,7 +173,7 @@ async fn run(operator: Arc<Operator>) {
     loop {
         let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
         let pause =
-            next.as_ref().map_or(Duration::from_secs(3600), |(_, at)| at.saturating_duration_since(Instant::now()));
+            next.as_ref().map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
         tokio::select! {
             event = events.next() => {
                 let Some(event) = event else { return };

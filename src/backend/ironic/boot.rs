@@ -1,0 +1,215 @@
+//! Boot device and boot mode of a node, in the words of boot overrides.
+//!
+//! Ironic's API sets a device, for one start or for all; it has no call that removes it, and no HTTP boot address (Ironic
+//! 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading it asks the BMC at that moment.
+
+use std::sync::PoisonError;
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    backend::{BackendError, BootControl},
+    maintenance::machine::{BootMode, BootOverride, Capabilities},
+};
+
+use super::{
+    fleet::Fleet,
+    machine::NodeMachine,
+    node::{LEAST, Node},
+};
+
+const DEVICE: &str = "/management/boot_device";
+/// The API version that changes boot modes.
+const SET_MODE: u32 = 76;
+/// The device that stands for "no override": Ironic cannot remove one.
+const DISK: &str = "disk";
+
+/// Ironic's boot devices (common/boot_devices.py) and the targets of Redfish.
+const DEVICES: [(&str, &str); 6] = [
+    ("pxe", "Pxe"),
+    ("disk", "Hdd"),
+    ("cdrom", "Cd"),
+    ("bios", "BiosSetup"),
+    ("uefihttp", "UefiHttp"),
+    ("floppy", "Floppy"),
+];
+
+fn target_of(device: &str) -> Option<&'static str> {
+    DEVICES.iter().find(|(name, _)| *name == device).map(|(_, target)| *target)
+}
+
+fn device_of(target: &str) -> Option<&'static str> {
+    DEVICES.iter().find(|(_, name)| *name == target).map(|(device, _)| *device)
+}
+
+fn mode_of(node: &Node) -> Option<String> {
+    match node.boot_mode.as_deref() {
+        Some("uefi") => Some(BootMode::Uefi.as_redfish().to_owned()),
+        Some("bios") => Some(BootMode::Legacy.as_redfish().to_owned()),
+        _ => None,
+    }
+}
+
+/// A boot device as an override; `None`: none is set, or Ironic does not know it.
+fn view(body: &Value, node: &Node) -> Option<BootOverride> {
+    let device = body["boot_device"].as_str()?;
+    let enabled = body["persistent"].as_bool().map(|all| if all { "Continuous" } else { "Once" }.to_owned());
+    Some(BootOverride {
+        enabled,
+        target: Some(target_of(device).map_or_else(|| device.to_owned(), str::to_owned)),
+        mode: mode_of(node),
+        ..BootOverride::default()
+    })
+}
+
+/// Whether an error says that the node's interfaces cannot do something: then there is nothing to see.
+pub(super) fn is_missing(error: &BackendError) -> bool {
+    matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
+}
+
+/// The boot device of a node; `None`: none is set, or the node's management interface has none.
+///
+/// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes power). Meanwhile no client
+/// changes it through Ironic, and the one that was read last is told.
+pub(super) async fn observe(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+    let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
+    if node.is_changing()
+        && let Some(last) = kept().get(&node.uuid)
+    {
+        return Ok(last.clone());
+    }
+    let seen = match fleet.part(node, DEVICE, LEAST).await {
+        Ok(body) => view(&body, node),
+        Err(error) if is_missing(&error) => None,
+        Err(error) if error.is_transient() => {
+            let last = kept().get(&node.uuid).cloned().filter(|_| matches!(error, BackendError::Rejected { .. }));
+            return last.ok_or(error);
+        }
+        Err(error) => return Err(error),
+    };
+    kept().insert(node.uuid.clone(), seen.clone());
+    Ok(seen)
+}
+
+async fn supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
+    match fleet.part(node, &format!("{DEVICE}/supported"), LEAST).await {
+        Ok(body) => {
+            let listed = body["supported_boot_devices"].as_array().into_iter().flatten();
+            Ok(listed.filter_map(|device| device.as_str().map(str::to_owned)).collect())
+        }
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What can be said about the boot of a node.
+pub(super) async fn capabilities(fleet: &Fleet, node: &Node, has: &mut Capabilities) -> Result<(), BackendError> {
+    let devices = supported(fleet, node).await?;
+    has.boot_targets = devices.iter().filter_map(|device| target_of(device).map(str::to_owned)).collect();
+    if has.boot_targets.is_empty() {
+        return Ok(());
+    }
+    has.boot_enabled = vec!["Once".to_owned()];
+    // One that holds for all starts could not be taken away again where none was set before.
+    if observe(fleet, node).await?.is_some() {
+        has.boot_enabled.push("Continuous".to_owned());
+    }
+    if node.boot_mode.is_some() && fleet.client.has(SET_MODE).await? {
+        has.boot_modes = vec![BootMode::Uefi.as_redfish().to_owned(), BootMode::Legacy.as_redfish().to_owned()];
+    }
+    Ok(())
+}
+
+/// Sets the device that stands for no override, where the node has a choice at all.
+pub(super) async fn clear(fleet: &Fleet, node: &Node) -> Result<(), BackendError> {
+    let devices = supported(fleet, node).await?;
+    if devices.len() <= 1 {
+        return Ok(());
+    }
+    if !devices.iter().any(|device| device == DISK) {
+        return Err(fleet.client.unsupported(format!(
+            "node {}: a boot device cannot be removed through Ironic, and the node's interface cannot set {DISK:?} instead",
+            node.listed_name()
+        )));
+    }
+    set(fleet, node, DISK, false).await
+}
+
+async fn set(fleet: &Fleet, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
+    let body = json!({ "boot_device": device, "persistent": persistent });
+    let result = fleet.change(Method::PUT, node, DEVICE, LEAST, Some(&body)).await.map(|_| ());
+    fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
+    result
+}
+
+#[async_trait]
+impl BootControl for NodeMachine {
+    async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
+        let request = "PUT management/boot_device";
+        if wanted.http_boot_uri.is_some() || clear_http_boot_uri || wanted.names_an_entry() {
+            return Err(self.fleet.client.unsupported(
+                "Ironic's API sets boot devices, and neither HTTP boot addresses nor entries of a boot menu".to_owned(),
+            ));
+        }
+        let node = self.before_change(request).await?;
+        let found = observe(&self.fleet, &node).await?;
+        if let Some(mode) = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&node).as_ref()) {
+            self.set_mode(&node, mode).await?;
+        }
+        if wanted.is_disabled() && (wanted.enabled.is_some() || wanted.target.is_some()) {
+            return clear(&self.fleet, &node).await;
+        }
+        if wanted.enabled.is_none() && wanted.target.is_none() {
+            return Ok(());
+        }
+        let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
+        let device = target.as_deref().and_then(device_of).ok_or_else(|| {
+            let shown = target.as_deref().unwrap_or("none");
+            self.fleet.client.unsupported(format!("Ironic has no boot device for the target {shown}"))
+        })?;
+        let enabled = wanted.enabled.clone().or_else(|| found.as_ref().and_then(|found| found.enabled.clone()));
+        let same = found.as_ref().is_some_and(|found| found.target == target && found.enabled == enabled);
+        if same {
+            return Ok(());
+        }
+        set(&self.fleet, &node, device, enabled.as_deref() == Some("Continuous")).await
+    }
+}
+
+impl NodeMachine {
+    /// Sets the boot mode and waits a little for it: Ironic does it in the background.
+    async fn set_mode(&self, node: &Node, mode: &str) -> Result<(), BackendError> {
+        let target = if mode == BootMode::Uefi.as_redfish() { "uefi" } else { "bios" };
+        let body = json!({ "target": target });
+        self.fleet.change(Method::PUT, node, "/states/boot_mode", SET_MODE, Some(&body)).await?;
+        let request = format!("PUT states/boot_mode {target:?}");
+        let seen = self.fleet.settled(node, super::machine::NEXT).await?;
+        if seen.boot_mode.as_deref() == Some(target) {
+            return Ok(());
+        }
+        match &seen.last_error {
+            Some(error) if !seen.is_changing() => Err(self.rejected(&request, &crate::shown::line(error), false)),
+            _ => Err(self.rejected(&request, "accepted and not done yet", true)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_seen_as_an_override() {
+        let node = Node { boot_mode: Some("uefi".into()), ..Node::default() };
+        let seen = view(&json!({ "boot_device": "cdrom", "persistent": false }), &node).unwrap();
+        assert_eq!(seen.target.as_deref(), Some("Cd"));
+        assert_eq!(seen.enabled.as_deref(), Some("Once"));
+        assert_eq!(seen.mode.as_deref(), Some("UEFI"));
+        assert_eq!(view(&json!({ "boot_device": null, "persistent": null }), &node), None, "unknown, or none");
+        let unknown = view(&json!({ "boot_device": "wanboot", "persistent": null }), &node).unwrap();
+        assert_eq!((unknown.target.as_deref(), unknown.enabled), (Some("wanboot"), None));
+        assert_eq!(device_of("Hdd"), Some("disk"));
+    }
+}

@@ -1,0 +1,386 @@
+//! Requests to Ironic: who asks, which API version, what an answer means, and what is sent again.
+//!
+//! A change whose reply is lost is never sent again here. One that is refused because another operation has the node's lock
+//! was not applied, and is sent again after a pause with jitter, within a limit.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Method, RequestBuilder, Response, header, redirect::Policy};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use tokio::sync::{OnceCell, Semaphore};
+use url::Url;
+
+use crate::{
+    backend::{BackendError, before_change},
+    clock::{Clock, no_answer_within, within},
+};
+
+use super::{
+    answer,
+    keystone::{Keystone, Token},
+    node::LEAST,
+    settings::{IronicAccess, IronicSettings, IronicTrust},
+};
+
+/// The header that names the API version of a request.
+const VERSION: &str = "X-OpenStack-Ironic-API-Version";
+/// The header of every answer that names the newest one of the service.
+const NEWEST: &str = "X-OpenStack-Ironic-API-Maximum-Version";
+/// How often a read is tried.
+const READ_TRIES: usize = 3;
+/// Requests under way at once.
+const AT_ONCE: usize = 16;
+/// The greatest answer that is read, in bytes.
+const LARGEST: usize = 64 << 20;
+
+/// A connection to one Ironic.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    endpoint: Option<Url>,
+    access: Access,
+    pub(super) clock: Arc<dyn Clock>,
+    change_limit: Duration,
+    read_limit: Duration,
+    lock_patience: Duration,
+    newest: OnceCell<u32>,
+    places: Semaphore,
+}
+
+#[derive(Debug)]
+enum Access {
+    Open,
+    Basic { username: String, password: SecretString },
+    Keystone(Box<Keystone>),
+}
+
+/// What one request proves itself with, and where it goes.
+struct Way {
+    base: String,
+    token: Option<SecretString>,
+}
+
+impl Client {
+    pub(super) fn new(settings: &IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+        let limit = settings.read_timeout;
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(settings.request_timeout.min(limit))
+            .redirect(Policy::none())
+            .retry(reqwest::retry::never())
+            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
+        let plain = |url: &Url| url.scheme() == "http";
+        let auth_url = match &settings.access {
+            IronicAccess::Keystone(keystone) => Some(&keystone.auth_url),
+            _ => None,
+        };
+        if settings.endpoint.as_ref().is_some_and(plain) || auth_url.is_some_and(plain) {
+            // A proxy of the environment would see passwords that are sent without TLS.
+            builder = builder.no_proxy();
+        }
+        builder = match &settings.trust {
+            IronicTrust::System => builder,
+            IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
+            IronicTrust::Authority(pem) => {
+                let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+                    .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
+                if certificates.is_empty() {
+                    return Err("the CA certificate file holds no certificate".to_owned());
+                }
+                builder.tls_certs_only(certificates)
+            }
+        };
+        let http = builder.build().map_err(|error| format!("no TLS client: {error}"))?;
+        let access = match &settings.access {
+            IronicAccess::Open => Access::Open,
+            IronicAccess::Basic { username, password } => {
+                Access::Basic { username: username.clone(), password: password.clone() }
+            }
+            IronicAccess::Keystone(keystone) => {
+                let keystone = Keystone::new(*keystone.clone(), http.clone(), limit, Arc::clone(clock));
+                Access::Keystone(Box::new(keystone))
+            }
+        };
+        if settings.endpoint.is_none() && !matches!(access, Access::Keystone(_)) {
+            return Err("an endpoint is needed where no Keystone catalog lists one".to_owned());
+        }
+        Ok(Self {
+            http,
+            endpoint: settings.endpoint.clone(),
+            access,
+            clock: Arc::clone(clock),
+            change_limit: settings.request_timeout,
+            read_limit: settings.read_timeout,
+            lock_patience: settings.lock_patience,
+            newest: OnceCell::new(),
+            places: Semaphore::new(AT_ONCE),
+        })
+    }
+
+    /// Where it is, for people. Without the endpoint of a catalog it is Keystone's address.
+    pub(super) fn address(&self) -> String {
+        match (&self.endpoint, &self.access) {
+            (Some(endpoint), _) => shown(endpoint),
+            (None, Access::Keystone(keystone)) => keystone.address(),
+            (None, _) => String::new(),
+        }
+    }
+
+    /// Host and port, for the identity of a server by its address.
+    pub(super) fn authority(&self) -> String {
+        let url = self.endpoint.clone().or_else(|| Url::parse(&self.address()).ok());
+        url.map(|url| url.authority().to_owned()).unwrap_or_default()
+    }
+
+    /// The newest API version of the service, as the number after `1.`.
+    pub(super) async fn newest(&self) -> Result<u32, BackendError> {
+        self.newest
+            .get_or_try_init(|| async {
+                let way = self.way(None).await?;
+                let response = self.deliver(&Method::GET, "/v1", &way, |request| request).await;
+                let response = response.map_err(as_read)?;
+                let newest = response.headers().get(NEWEST).and_then(|text| text.to_str().ok());
+                let newest = newest.and_then(|text| text.strip_prefix("1.")?.parse().ok());
+                let Some(newest) = newest else {
+                    let status = response.status().as_u16();
+                    let what = format!("GET /v1 was answered with {status} and without the header {NEWEST}: it is not Ironic");
+                    return Err(BackendError::Protocol { address: self.address(), what });
+                };
+                if newest < LEAST {
+                    return Err(self.unsupported(format!(
+                        "its newest API version is 1.{newest}; 1.{LEAST} or newer is needed, because older ones do not tell faults"
+                    )));
+                }
+                Ok(newest)
+            })
+            .await
+            .copied()
+    }
+
+    /// Whether the service has an API version.
+    pub(super) async fn has(&self, minor: u32) -> Result<bool, BackendError> {
+        Ok(self.newest().await? >= minor)
+    }
+
+    pub(super) fn unsupported(&self, what: String) -> BackendError {
+        BackendError::Unsupported { address: self.address(), what }
+    }
+
+    /// Reads. Tried again, a few times, where the connection broke or the service is busy.
+    pub(super) async fn get(&self, path: &str, minor: u32) -> Result<Value, BackendError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let error = match self.request(&Method::GET, path, minor, None, self.read_limit).await {
+                Ok(body) => return Ok(body),
+                Err(error) => error,
+            };
+            let again = match &error {
+                BackendError::ReplyLost { .. } => true,
+                BackendError::Rejected { transient, .. } => *transient,
+                _ => false,
+            };
+            if !again || tried >= READ_TRIES {
+                return Err(as_read(error));
+            }
+            self.clock.sleep(jitter(Duration::from_millis(300))).await;
+        }
+    }
+
+    /// Sends a change. One that was refused because the node is locked, or the service busy, is sent again within a limit.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        minor: u32,
+        body: Option<&Value>,
+    ) -> Result<Value, BackendError> {
+        // Before the right to act is asked for: what is not supported is not sent.
+        let newest = self.newest().await?;
+        if newest < minor {
+            return Err(self.unsupported(format!(
+                "{method} {path} needs API version 1.{minor}, and the newest one of this service is 1.{newest}"
+            )));
+        }
+        let until = self.clock.monotonic() + self.lock_patience;
+        loop {
+            before_change(&format!("{method} {path}")).await?;
+            let error = match self.request(&method, path, minor, body, self.change_limit).await {
+                Ok(answer) => return Ok(answer),
+                Err(error @ BackendError::Rejected { transient: true, .. }) => error,
+                Err(error) => return Err(error),
+            };
+            let asked = error.retry_after().unwrap_or(Duration::from_millis(700));
+            let pause = jitter(asked);
+            if self.clock.monotonic() + pause >= until {
+                return Err(error);
+            }
+            tracing::debug!("{error}; trying again");
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    async fn way(&self, refused: Option<&SecretString>) -> Result<Way, BackendError> {
+        let (endpoint, token) = match &self.access {
+            Access::Keystone(keystone) => {
+                let Token { value, endpoint, .. } = keystone.token(refused).await?;
+                (self.endpoint.clone().or(endpoint), Some(value))
+            }
+            Access::Open | Access::Basic { .. } => (self.endpoint.clone(), None),
+        };
+        let endpoint = endpoint.ok_or_else(|| BackendError::Missing {
+            address: self.address(),
+            what: "the catalog lists no baremetal service in this region and for this interface".to_owned(),
+        })?;
+        let base = endpoint.as_str().trim_end_matches('/').trim_end_matches("/v1").to_owned();
+        Ok(Way { base, token })
+    }
+
+    async fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        minor: u32,
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> Result<Value, BackendError> {
+        let _place = self.places.acquire().await;
+        let mut way = self.way(None).await?;
+        let mut renewed = false;
+        loop {
+            let dress = |request: RequestBuilder| {
+                let request = request.header(VERSION, format!("1.{minor}")).timeout(limit);
+                match body {
+                    Some(body) => request.json(body),
+                    None => request,
+                }
+            };
+            let response = self.deliver(method, path, &way, dress).await?;
+            // The token ended before its time. What was refused so was not applied.
+            if response.status() == 401 && way.token.is_some() && !renewed {
+                renewed = true;
+                way = self.way(way.token.as_ref()).await?;
+                continue;
+            }
+            return self.read(method, path, response, limit).await;
+        }
+    }
+
+    async fn deliver(
+        &self,
+        method: &Method,
+        path: &str,
+        way: &Way,
+        dress: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response, BackendError> {
+        let mut request = self.http.request(method.clone(), format!("{}{path}", way.base));
+        request = request.header(header::ACCEPT, "application/json");
+        request = match (&way.token, &self.access) {
+            (Some(token), _) => {
+                let mut value = header::HeaderValue::from_str(token.expose_secret()).map_err(|_| {
+                    BackendError::Protocol { address: self.address(), what: "the token cannot be sent".to_owned() }
+                })?;
+                value.set_sensitive(true);
+                request.header("X-Auth-Token", value)
+            }
+            (None, Access::Basic { username, password }) => {
+                request.basic_auth(username, Some(password.expose_secret()))
+            }
+            (None, _) => request,
+        };
+        let limit = if *method == Method::GET { self.read_limit } else { self.change_limit };
+        match within(limit, dress(request).send()).await {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) if error.is_connect() || error.is_builder() => {
+                Err(BackendError::Unreachable { address: self.address(), cause: plain(&error) })
+            }
+            Some(Err(error)) => Err(self.reply_lost(method, path, plain(&error))),
+            None => Err(self.reply_lost(method, path, no_answer_within(limit))),
+        }
+    }
+
+    fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
+        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause }
+    }
+
+    async fn read(
+        &self,
+        method: &Method,
+        path: &str,
+        response: Response,
+        limit: Duration,
+    ) -> Result<Value, BackendError> {
+        let status = response.status().as_u16();
+        let header = |name: header::HeaderName| response.headers().get(name).and_then(|text| text.to_str().ok());
+        let retry_after = answer::pause(header(header::RETRY_AFTER));
+        let text = match within(limit, response.bytes()).await {
+            Some(Ok(bytes)) if bytes.len() <= LARGEST => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Ok(_)) => return Err(self.odd(method, path, "the answer is too large")),
+            Some(Err(error)) => return Err(self.reply_lost(method, path, plain(&error))),
+            None => return Err(self.reply_lost(method, path, no_answer_within(limit))),
+        };
+        if !(200..300).contains(&status) {
+            let request = format!("{method} {path}");
+            let changes = *method != Method::GET;
+            return Err(answer::error(&self.address(), &request, status, &text, retry_after, changes));
+        }
+        if text.trim().is_empty() || *method != Method::GET {
+            return Ok(serde_json::from_str(&text).unwrap_or(Value::Null));
+        }
+        serde_json::from_str(&text).map_err(|_| self.odd(method, path, "the answer is not JSON"))
+    }
+
+    pub(super) fn odd(&self, method: &Method, path: &str, what: &str) -> BackendError {
+        BackendError::Protocol { address: self.address(), what: format!("{method} {path}: {what}") }
+    }
+}
+
+/// A read that failed: there is nothing that may have been applied.
+fn as_read(error: BackendError) -> BackendError {
+    match error {
+        BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
+        other => other,
+    }
+}
+
+/// An address without user, password and query.
+fn shown(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path().trim_end_matches('/'))
+}
+
+/// Between half and one and a half of a pause, so that those who wait for one lock do not come together.
+fn jitter(pause: Duration) -> Duration {
+    let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
+    pause.saturating_mul(128 + share) / 256
+}
+
+/// The innermost cause of an error, without the address that reqwest adds.
+pub(super) fn plain(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_spread_around_what_was_asked() {
+        for _ in 0..200 {
+            let pause = jitter(Duration::from_secs(2));
+            assert!((Duration::from_secs(1)..=Duration::from_secs(3)).contains(&pause), "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_shows_no_account() {
+        let url = Url::parse("https://u:p@host:6385/baremetal/?x=y").unwrap();
+        assert_eq!(shown(&url), "https://host:6385/baremetal");
+    }
+}

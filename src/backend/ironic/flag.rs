@@ -1,0 +1,195 @@
+//! Where our maintenance flag on a node stands. Pure.
+//!
+//! Facts, measured with Ironic 39.0.0 and read there: a PUT overwrites the reason of whatever flag there was and keeps
+//! `fault`; a flag with the fault `power failure` is cleared by Ironic once the BMC answers again, also one
+//! with our reason (conductor/manager.py, `_power_failure_recovery`); clearing the flag removes reason and fault.
+
+use crate::maintenance::{
+    ids::Uid,
+    native::{NativeWish, Standing},
+};
+
+use super::{
+    node::Node,
+    reason::{Mark, read, shown_reason},
+};
+
+/// In the memory: the UUID of the node.
+pub(super) const NODE: &str = "node";
+/// In the memory: the boot device before, where that was read; `none`: Ironic told none.
+pub(super) const BOOT: &str = "boot_device";
+/// No boot device.
+pub(super) const NONE: &str = "none";
+
+/// Whose the flag of a node is; `None`: there is none, or it is not of this provider.
+pub(super) fn mark(node: &Node) -> Option<Mark> {
+    node.maintenance_reason.as_deref().filter(|_| node.maintenance).and_then(read)
+}
+
+/// Whether the flag is there for this very maintenance.
+pub(super) fn is_ours(node: &Node, wish: &NativeWish) -> bool {
+    mark(node).is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
+}
+
+/// What of others keeps a node from us: a maintenance flag, or a fault. `None`: nothing.
+pub(super) fn foreign(node: &Node) -> Option<String> {
+    if !node.maintenance && node.fault.is_none() {
+        return None;
+    }
+    if let Some(mark) = mark(node) {
+        return Some(format!("the node is in maintenance for {} (of this provider)", crate::shown::line(&mark.id)));
+    }
+    let reason = shown_reason(node.maintenance_reason.as_deref());
+    Some(match &node.fault {
+        Some(fault) => format!("Ironic recorded the fault {fault:?} on the node ({reason})"),
+        None => format!("the node is in maintenance, which this provider did not set ({reason})"),
+    })
+}
+
+/// Where the flag of a maintenance stands, or whether an operation may go on beside it.
+pub(super) fn standing(node: &Node, wish: &NativeWish) -> Standing {
+    if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
+        return Standing::Refused(format!("it is another node now ({}, was {known})", node.uuid));
+    }
+    if is_ours(node, wish) {
+        return match (&node.fault, node.working()) {
+            (Some(fault), _) => {
+                let why = format!(
+                    "Ironic recorded the fault {fault:?} on the node, and its recovery may clear our maintenance flag at any time"
+                );
+                if wish.entered { Standing::Lost(why) } else { Standing::Failed(why) }
+            }
+            // Work of others that began between our look and our flag; a lock alone is none.
+            (None, Some(work)) if !wish.entered && node.in_transition() => {
+                Standing::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
+            }
+            _ => Standing::Granted,
+        };
+    }
+    if wish.asked {
+        return match foreign(node) {
+            Some(why) => Standing::Refused(why),
+            None => Standing::Absent,
+        };
+    }
+    if node.is_of_baremetal_operator() {
+        return Standing::Refused(
+            "the node is managed by baremetal-operator, which clears maintenance flags: use its BareMetalHost (backend metal3)"
+                .to_owned(),
+        );
+    }
+    match (foreign(node), mark(node)) {
+        // It ends with the maintenance that it is for.
+        (Some(_), Some(mark)) => {
+            Standing::Waiting(format!("the maintenance {}, for which the node is in maintenance", mark.id))
+        }
+        (Some(why), None) => Standing::Refused(format!(
+            "{why}. It stays as it is; apply again once it is cleared (openstack baremetal node maintenance unset)"
+        )),
+        (None, _) => node.busy().map_or(Standing::Absent, Standing::Waiting),
+    }
+}
+
+/// The maintenance of the same store whose flag is all that ours waits for.
+pub(super) fn behind(node: &Node, wish: &NativeWish) -> Option<Uid> {
+    let mark = mark(node).filter(|mark| mark.store == wish.store && mark.uid != wish.uid)?;
+    node.fault.is_none().then_some(Uid(mark.uid))
+}
+
+/// The reason that is left on a flag which Ironic's own fault keeps, in the place of ours.
+pub(super) fn left_to_ironic(fault: &str, id: &str) -> String {
+    format!(
+        "fault {fault:?} recorded by Ironic while the node was in maintenance for {id}; this flag is not of terraform-provider-metal any more"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ironic::reason::{tests::wish, write};
+
+    fn node() -> Node {
+        Node { uuid: "n1".into(), provision_state: Some("active".into()), ..Node::default() }
+    }
+
+    fn flagged(reason: &str) -> Node {
+        Node { maintenance: true, maintenance_reason: Some(reason.into()), ..node() }
+    }
+
+    fn asked() -> NativeWish {
+        NativeWish { asked: true, ..wish() }
+    }
+
+    fn entered() -> NativeWish {
+        NativeWish { entered: true, ..asked() }
+    }
+
+    #[test]
+    fn a_flag_or_fault_of_others_is_refused_with_its_reason() {
+        let Standing::Refused(why) = standing(&flagged("disk swap by carol"), &wish()) else { panic!() };
+        assert!(why.contains("disk swap by carol"), "{why}");
+        let faulty = Node { fault: Some("power failure".into()), ..flagged("BMC away") };
+        let Standing::Refused(why) = standing(&faulty, &wish()) else { panic!() };
+        assert!(why.contains("power failure") && why.contains("BMC away"), "{why}");
+        assert!(matches!(standing(&flagged(""), &asked()), Standing::Refused(_)), "while entering");
+        assert!(matches!(standing(&flagged("x"), &entered()), Standing::Refused(_)), "nothing of ours is there");
+    }
+
+    #[test]
+    fn ours_is_known_by_store_and_uid_and_only_without_a_fault() {
+        let ours = flagged(&write(&wish()));
+        assert_eq!(standing(&ours, &asked()), Standing::Granted);
+        assert_eq!(standing(&ours, &entered()), Standing::Granted);
+        let faulty = Node { fault: Some("power failure".into()), ..ours.clone() };
+        assert!(matches!(standing(&faulty, &asked()), Standing::Failed(_)));
+        assert!(matches!(standing(&faulty, &entered()), Standing::Lost(_)));
+        let other = NativeWish { uid: "another".into(), ..wish() };
+        assert!(matches!(standing(&ours, &other), Standing::Waiting(_)), "it ends by itself");
+        assert_eq!(behind(&ours, &other), Some(Uid(wish().uid)));
+        assert_eq!(behind(&ours, &NativeWish { store: "elsewhere".into(), ..other }), None);
+        assert_eq!(behind(&ours, &wish()), None);
+    }
+
+    #[test]
+    fn a_flag_that_is_gone_is_absent_whatever_the_node_does() {
+        let busy = Node { provision_state: Some("cleaning".into()), ..node() };
+        assert_eq!(standing(&busy, &entered()), Standing::Absent);
+        assert_eq!(standing(&busy, &asked()), Standing::Absent);
+        assert!(matches!(standing(&busy, &wish()), Standing::Waiting(_)));
+    }
+
+    #[test]
+    fn work_that_began_between_look_and_flag_is_not_run_into() {
+        let ours = Node { provision_state: Some("inspecting".into()), ..flagged(&write(&wish())) };
+        assert!(matches!(standing(&ours, &asked()), Standing::Failed(_)));
+        assert_eq!(standing(&ours, &entered()), Standing::Granted, "the flag stays ours");
+        let powering = Node { target_power_state: Some("power on".into()), ..flagged(&write(&wish())) };
+        assert_eq!(standing(&powering, &asked()), Standing::Granted);
+    }
+
+    #[test]
+    fn what_ends_by_itself_is_waited_for() {
+        for node in [
+            Node { reservation: Some("host".into()), ..node() },
+            Node { target_power_state: Some("power off".into()), ..node() },
+            Node { provision_state: Some("service wait".into()), ..node() },
+        ] {
+            assert!(matches!(standing(&node, &wish()), Standing::Waiting(_)), "{node:?}");
+        }
+        assert_eq!(standing(&node(), &wish()), Standing::Absent);
+    }
+
+    #[test]
+    fn nodes_of_baremetal_operator_and_exchanged_nodes_are_refused() {
+        let bmo = Node { name: Some("metal3~host".into()), instance_uuid: Some("u".into()), ..node() };
+        assert!(matches!(standing(&bmo, &wish()), Standing::Refused(_)));
+        let mut known = entered();
+        known.memory.insert(NODE.into(), "n0".into());
+        assert!(matches!(standing(&flagged(&write(&wish())), &known), Standing::Refused(_)));
+    }
+
+    #[test]
+    fn a_reason_that_is_left_is_not_ours() {
+        assert!(read(&left_to_ironic("power failure", "ops/a")).is_none());
+    }
+}

@@ -1,0 +1,225 @@
+//! Nodes as they are read: one by one, or in one list where many are asked for at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::{backend::BackendError, maintenance::machine::BootOverride};
+
+use super::{
+    client::Client,
+    identity::HardwareFacts,
+    node::{Node, fields, version_for_nodes},
+};
+
+/// For how long a list serves reads that may be a little old.
+const FRESH: Duration = Duration::from_secs(1);
+/// So many reads within that time go one by one; further ones share a list.
+const ONE_BY_ONE: usize = 6;
+/// Nodes in one page.
+const PAGE: usize = 500;
+/// Pages that are read at most.
+const MOST_PAGES: usize = 2000;
+
+/// The nodes of one Ironic.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) client: Client,
+    pub(super) lock_keys: BTreeMap<String, String>,
+    pub(super) soft_power_timeout: Duration,
+    pub(super) image_download_source: String,
+    /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
+    pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
+    /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
+    pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
+    reads: Mutex<Reads>,
+    listing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Reads {
+    /// When single reads were made, on our own clock.
+    single: Vec<Duration>,
+    /// A list and when it was begun.
+    list: Option<(Duration, Arc<Vec<Arc<Node>>>)>,
+    /// Counts changes: a list that was begun before one is not used after it.
+    changes: u64,
+}
+
+impl Fleet {
+    pub(super) fn new(
+        client: Client,
+        lock_keys: BTreeMap<String, String>,
+        soft_power_timeout: Duration,
+        image_download_source: String,
+    ) -> Self {
+        Self {
+            client,
+            lock_keys,
+            soft_power_timeout,
+            image_download_source,
+            boots: Mutex::default(),
+            identities: Mutex::default(),
+            reads: Mutex::default(),
+            listing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn reads(&self) -> std::sync::MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node by its name or UUID. `fresh`: not older than this call.
+    pub(super) async fn node(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
+        if fresh || self.goes_alone() {
+            return self.read(server).await;
+        }
+        let list = self.shared_list().await?;
+        list.iter().find(|node| node.is_called(server)).cloned().ok_or_else(|| self.no_node(server))
+    }
+
+    /// Reads one node now.
+    pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
+        let version = version_for_nodes(self.client.newest().await?);
+        let path = format!("{}?fields={}", path(server, ""), fields(version, false));
+        match self.client.get(&path, version).await {
+            Ok(body) => {
+                let node = Node::from_answer(body).map_err(|error| {
+                    self.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}"))
+                })?;
+                Ok(Arc::new(node))
+            }
+            Err(BackendError::Rejected { status: 404, .. }) => Err(self.no_node(server)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn no_node(&self, server: &str) -> BackendError {
+        BackendError::NoSystem {
+            address: self.client.address(),
+            what: format!("there is no node with the name or UUID {server:?} that this account may see"),
+        }
+    }
+
+    /// Whether a read may go alone, because few are made.
+    fn goes_alone(&self) -> bool {
+        let now = self.client.clock.monotonic();
+        let mut reads = self.reads();
+        reads.single.retain(|at| now.saturating_sub(*at) < FRESH);
+        let alone = reads.single.len() < ONE_BY_ONE;
+        if alone {
+            reads.single.push(now);
+        }
+        alone
+    }
+
+    async fn shared_list(&self) -> Result<Arc<Vec<Arc<Node>>>, BackendError> {
+        let asked = self.client.clock.monotonic();
+        let known = |fleet: &Self| {
+            let reads = fleet.reads();
+            reads.list.as_ref().filter(|(at, _)| asked.saturating_sub(*at) < FRESH).map(|(_, list)| Arc::clone(list))
+        };
+        if let Some(list) = known(self) {
+            return Ok(list);
+        }
+        let _turn = self.listing.lock().await;
+        if let Some(list) = known(self) {
+            return Ok(list);
+        }
+        let (begun, changes) = (self.client.clock.monotonic(), self.reads().changes);
+        let list = Arc::new(self.list("").await?);
+        let mut reads = self.reads();
+        if reads.changes == changes {
+            reads.list = Some((begun, Arc::clone(&list)));
+        }
+        Ok(list)
+    }
+
+    /// Nodes, of all pages. `filter`: further parameters of the query, each with `&` before it.
+    pub(super) async fn list(&self, filter: &str) -> Result<Vec<Arc<Node>>, BackendError> {
+        let version = version_for_nodes(self.client.newest().await?);
+        let first = format!("/v1/nodes?limit={PAGE}&fields={}{filter}", fields(version, true));
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let path = match nodes.last() {
+                Some(last) => format!("{first}&marker={}", last.uuid),
+                None => first.clone(),
+            };
+            let body = self.client.get(&path, version).await?;
+            let odd = |what: &str| self.client.odd(&Method::GET, &path, what);
+            let listed = body["nodes"].as_array().ok_or_else(|| odd("the answer is not a list of nodes"))?;
+            let page = listed.iter().cloned().map(Node::from_answer).collect::<Result<Vec<Node>, _>>();
+            let page = page.map_err(|error| odd(&format!("the answer holds what is not a node: {error}")))?;
+            let ended = page.is_empty() || !body["next"].is_string();
+            nodes.extend(page.into_iter().map(Arc::new));
+            if ended {
+                return Ok(nodes);
+            }
+        }
+        Err(self.client.odd(&Method::GET, &first, "the list of nodes does not end"))
+    }
+
+    /// Sends a change to a node, after which no list from before serves any more.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        node: &Node,
+        part: &str,
+        minor: u32,
+        body: Option<&Value>,
+    ) -> Result<Value, BackendError> {
+        let result = self.client.change(method, &path(&node.uuid, part), minor, body).await;
+        let mut reads = self.reads();
+        reads.changes += 1;
+        reads.list = None;
+        result
+    }
+
+    /// Reads a part of a node.
+    pub(super) async fn part(&self, node: &Node, part: &str, minor: u32) -> Result<Value, BackendError> {
+        self.client.get(&path(&node.uuid, part), minor).await
+    }
+
+    /// Waits until the conductor works on a node no more, at most for a while, and returns it as it is then.
+    pub(super) async fn settled(&self, node: &Node, limit: Duration) -> Result<Arc<Node>, BackendError> {
+        let until = self.client.clock.monotonic() + limit;
+        let mut pause = Duration::from_millis(100);
+        loop {
+            self.client.clock.sleep(pause).await;
+            let seen = self.read(&node.uuid).await?;
+            if !seen.is_changing() || self.client.clock.monotonic() >= until {
+                return Ok(seen);
+            }
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+/// The path of a node, or of a part of it.
+pub(super) fn path(ident: &str, part: &str) -> String {
+    let mut coded = String::with_capacity(ident.len());
+    for byte in ident.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            coded.push(char::from(byte));
+        } else {
+            coded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    format!("/v1/nodes/{coded}{part}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(path("metal3~host.1", "/states"), "/v1/nodes/metal3~host.1/states");
+        assert_eq!(path("a/../b?c", ""), "/v1/nodes/a%2F..%2Fb%3Fc");
+    }
+}

@@ -1,0 +1,235 @@
+//! One node: what it is, what it can be told, and its power.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::{
+    backend::{BackendError, Identity, Machine, NativeMaintenance, PowerControl},
+    maintenance::{
+        machine::{Capabilities, MachineDescription, MachineView, ResetType},
+        native::NativeWish,
+    },
+};
+
+use super::{
+    boot, flag,
+    fleet::{Fleet, path},
+    identity,
+    node::Node,
+};
+
+/// How long a call waits to see what became of what Ironic accepted.
+pub(super) const NEXT: Duration = Duration::from_secs(3);
+
+/// One node.
+#[derive(Debug)]
+pub(super) struct NodeMachine {
+    pub(super) fleet: Arc<Fleet>,
+    /// Its name or UUID, as configured.
+    pub(super) server: String,
+    /// The maintenance under which it is changed; `None`: beside whatever goes on.
+    pub(super) held: Option<NativeWish>,
+    /// Whether what it shows must not be older than the question.
+    pub(super) fresh: bool,
+}
+
+/// Power interfaces that ask the operating system (Ironic 39.0.0: those that override `get_supported_power_states`; `ilo` and
+/// `irmc` up to their removal).
+const SOFT: [&str; 7] = ["fake", "redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
+/// Management interfaces with `inject_nmi`.
+const NMI: [&str; 6] = ["redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
+
+/// The power changes that a node's interfaces accept.
+fn resets(node: &Node) -> Vec<ResetType> {
+    let power = node.power_interface.as_deref().unwrap_or_default();
+    let mut resets = match power {
+        // Its only states are those of a running agent.
+        "agent" => vec![ResetType::GracefulRestart, ResetType::ForceRestart],
+        _ => vec![ResetType::On, ResetType::ForceOff, ResetType::ForceRestart],
+    };
+    if SOFT.contains(&power) {
+        resets.extend([ResetType::GracefulShutdown, ResetType::GracefulRestart]);
+    }
+    if NMI.contains(&node.management_interface.as_deref().unwrap_or_default()) {
+        resets.push(ResetType::Nmi);
+    }
+    if node.disable_power_off {
+        resets.retain(|reset| !matches!(reset, ResetType::ForceOff | ResetType::GracefulShutdown));
+    }
+    resets
+}
+
+/// Ironic's word for a power change (API: `PUT /v1/nodes/{}/states/power`).
+fn target(reset: ResetType) -> Option<&'static str> {
+    Some(match reset {
+        ResetType::On => "power on",
+        ResetType::ForceOff => "power off",
+        ResetType::GracefulShutdown => "soft power off",
+        ResetType::ForceRestart => "rebooting",
+        ResetType::GracefulRestart => "soft rebooting",
+        ResetType::PowerCycle | ResetType::Nmi => return None,
+    })
+}
+
+impl NodeMachine {
+    pub(super) async fn node(&self) -> Result<Arc<Node>, BackendError> {
+        self.fleet.node(&self.server, self.fresh).await
+    }
+
+    /// The node as it is right before a change: still ours, where a maintenance changes it, and without a conductor at work.
+    pub(super) async fn before_change(&self, what: &str) -> Result<Arc<Node>, BackendError> {
+        let node = self.fleet.read(&self.server).await?;
+        if let Some(wish) = &self.held {
+            if !flag::is_ours(&node, wish) {
+                let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag is gone".to_owned());
+                return Err(self.rejected(what, &why, false));
+            }
+            if let Some(fault) = &node.fault {
+                return Err(self.rejected(what, &format!("Ironic recorded the fault {fault:?} on the node"), false));
+            }
+        } else if let Some(why) = flag::foreign(&node) {
+            return Err(self.rejected(what, &why, false));
+        }
+        // A lock alone is waited out by the client, which tells it from other conflicts.
+        match node.working() {
+            Some(work) => Err(self.rejected(what, &format!("not sent: waiting for {work}"), true)),
+            None => Ok(node),
+        }
+    }
+
+    pub(super) fn rejected(&self, request: &str, message: &str, transient: bool) -> BackendError {
+        BackendError::Rejected {
+            address: self.address(),
+            request: request.to_owned(),
+            status: 409,
+            message: message.to_owned(),
+            retry_after: None,
+            transient,
+        }
+    }
+
+    /// What became of a change that Ironic accepted, as far as that shows soon: its error, where there is one.
+    pub(super) async fn soon(&self, node: &Node) -> Option<String> {
+        let seen = self.fleet.settled(node, NEXT).await.ok()?;
+        if seen.is_changing() { None } else { seen.last_error.clone() }
+    }
+}
+
+#[async_trait]
+impl Machine for NodeMachine {
+    fn address(&self) -> String {
+        format!("{}, node {}", self.fleet.client.address(), self.server)
+    }
+
+    async fn identify(&self) -> Result<Identity, BackendError> {
+        let node = self.node().await?;
+        let lock_key = self.fleet.lock_keys.get(&self.server).or_else(|| self.fleet.lock_keys.get(&node.uuid)).cloned();
+        let found = identity::find(&self.fleet, &node).await?;
+        if lock_key.is_none() && found.uuid.is_none() {
+            return Err(BackendError::Missing { address: self.address(), what: found.why_not(&self.server) });
+        }
+        Ok(Identity {
+            lock_key,
+            uuid: found.uuid,
+            manufacturer: found.manufacturer,
+            serial_number: found.serial_number,
+            has_siblings: false,
+            authority: self.fleet.client.authority(),
+            path: path(&node.uuid, ""),
+        })
+    }
+
+    async fn observe(&self) -> Result<MachineView, BackendError> {
+        let node = self.node().await?;
+        if let Some(error) = node.last_error.as_ref().filter(|_| self.held.is_some() && self.fresh) {
+            tracing::warn!("{}: the last error of the node: {}", self.address(), crate::shown::line(error));
+        }
+        // Reading the boot device asks the BMC: only for one that is about to be changed.
+        let boot = if self.fresh { boot::observe(&self.fleet, &node).await? } else { None };
+        Ok(MachineView {
+            power: node.power(),
+            boot_progress: None,
+            last_reset: None,
+            boot,
+            health: None,
+            description: MachineDescription {
+                manufacturer: node.property("vendor"),
+                model: node.property("model"),
+                serial_number: node.property("serial_number"),
+                host_name: None,
+            },
+        })
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, BackendError> {
+        let node = self.node().await?;
+        let mut has = Capabilities { resets: resets(&node), ..Capabilities::default() };
+        boot::capabilities(&self.fleet, &node, &mut has).await?;
+        Ok(has)
+    }
+
+    fn native(&self) -> Option<&dyn NativeMaintenance> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl PowerControl for NodeMachine {
+    async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
+        let request = target(reset).map_or_else(|| reset.to_string(), |target| format!("PUT states/power {target:?}"));
+        let node = self.before_change(&request).await?;
+        if !resets(&node).contains(&reset) {
+            let listed: Vec<String> = resets(&node).iter().map(ToString::to_string).collect();
+            let why = if node.disable_power_off { " (disable_power_off is set on the node)" } else { "" };
+            return Err(self.fleet.client.unsupported(format!(
+                "node {}: {reset} is not possible{why}; possible are {}",
+                self.server,
+                listed.join(", ")
+            )));
+        }
+        let Some(target) = target(reset) else {
+            let body = json!({});
+            return self.fleet.change(Method::PUT, &node, "/management/inject_nmi", 42, Some(&body)).await.map(|_| ());
+        };
+        let soft = target.starts_with("soft");
+        let body = if soft {
+            json!({ "target": target, "timeout": self.fleet.soft_power_timeout.as_secs().max(1) })
+        } else {
+            json!({ "target": target })
+        };
+        self.fleet.change(Method::PUT, &node, "/states/power", 42, Some(&body)).await?;
+        // 202 means nothing until it is observed. What fails at once is told with Ironic's words.
+        let Some(error) = self.soon(&node).await else { return Ok(()) };
+        let error = crate::shown::line(&error).into_owned();
+        Err(match reset {
+            ResetType::On | ResetType::ForceOff => self.rejected(&request, &error, true),
+            ResetType::GracefulShutdown => self.rejected(&request, &error, false),
+            _ => BackendError::OutcomeUnknown { address: self.address(), request, answer: error },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interfaces_of_a_node_decide() {
+        let node = |power: &str, management: &str| Node {
+            power_interface: Some(power.into()),
+            management_interface: Some(management.into()),
+            ..Node::default()
+        };
+        assert!(resets(&node("redfish", "redfish")).contains(&ResetType::Nmi));
+        assert!(resets(&node("fake", "fake")).contains(&ResetType::GracefulShutdown));
+        assert!(!resets(&node("snmp", "noop")).contains(&ResetType::GracefulShutdown));
+        let kept_on = Node { disable_power_off: true, ..node("redfish", "redfish") };
+        assert!(
+            !resets(&kept_on).contains(&ResetType::ForceOff) && resets(&kept_on).contains(&ResetType::ForceRestart)
+        );
+        assert!(!resets(&node("agent", "noop")).contains(&ResetType::On));
+    }
+}

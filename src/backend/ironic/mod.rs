@@ -1,0 +1,126 @@
+//! Nodes that OpenStack Ironic manages, standalone or under a cloud.
+//!
+//! A maintenance is a flag on the node with a reason that carries our identity; power, boot device and virtual media are
+//! changed through Ironic, so that its database agrees with the hardware. Facts of the protocol: Ironic 39.0.0 (API 1.1 to
+//! 1.115), read and measured; each file names its own.
+
+mod answer;
+mod boot;
+mod client;
+mod clouds;
+mod flag;
+mod fleet;
+mod identity;
+mod keystone;
+mod machine;
+mod media;
+mod native;
+mod node;
+mod plug;
+mod reason;
+mod settings;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    clock::Clock,
+    maintenance::location::{BackendKind, ClusterIdentity, Location},
+};
+
+use super::{Backend, BackendError, Listed, Machine, NativeRequest};
+
+use client::Client;
+use fleet::Fleet;
+use machine::NodeMachine;
+
+pub use plug::Plugin;
+pub use settings::{
+    IronicAccess, IronicSettings, IronicTrust, KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings,
+};
+
+/// The nodes of one Ironic.
+#[derive(Debug)]
+pub struct IronicBackend {
+    fleet: Arc<Fleet>,
+    machines: Mutex<BTreeMap<String, Arc<NodeMachine>>>,
+}
+
+impl IronicBackend {
+    /// Makes a backend, without any request. The error tells which setting cannot be used.
+    pub fn new(settings: IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+        let client = Client::new(&settings, clock)?;
+        let IronicSettings { lock_keys, soft_power_timeout, image_download_source, .. } = settings;
+        let fleet = Fleet::new(client, lock_keys, soft_power_timeout, image_download_source);
+        Ok(Self { fleet: Arc::new(fleet), machines: Mutex::default() })
+    }
+}
+
+/// What Ironic tells of a node, as labels to choose servers by. States are as they were when they were listed.
+fn labels(node: &node::Node) -> BTreeMap<String, String> {
+    let text = |name: &str, value: &Option<String>| {
+        value.as_ref().filter(|value| !value.is_empty()).map(|value| (name.to_owned(), value.clone()))
+    };
+    let known = [
+        text("driver", &node.driver),
+        text("resource_class", &node.resource_class),
+        text("conductor_group", &node.conductor_group),
+        text("owner", &node.owner),
+        text("lessee", &node.lessee),
+        text("description", &node.description),
+        text("provision_state", &node.provision_state),
+        text("power_state", &node.power_state),
+        text("boot_interface", &node.boot_interface),
+        text("fault", &node.fault),
+    ];
+    let flags = [("maintenance", node.maintenance), ("protected", node.protected), ("retired", node.retired)];
+    let traits = node.traits.iter().flatten().map(|name| (format!("trait/{name}"), "true".to_owned()));
+    let flags = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| (name.to_owned(), "true".to_owned()));
+    known.into_iter().flatten().chain(flags).chain(traits).collect()
+}
+
+#[async_trait]
+impl Backend for IronicBackend {
+    /// None is configured: Ironic has them.
+    fn servers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
+        let nodes = self.fleet.list("").await?;
+        Ok(nodes
+            .iter()
+            .map(|node| {
+                let listed = Listed { labels: labels(node), backend: "ironic", ..Listed::default() };
+                (node.listed_name(), listed)
+            })
+            .collect())
+    }
+
+    fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
+            let (fleet, server) = (Arc::clone(&self.fleet), server.to_owned());
+            Arc::new(NodeMachine { fleet, server, held: None, fresh: false })
+        });
+        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+    }
+
+    /// The UUID of a node is unique, whatever address its Ironic has.
+    async fn location(&self, server: &str) -> Result<Location, BackendError> {
+        let node = self.fleet.node(server, false).await?;
+        let address = self.fleet.client.address();
+        let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
+        Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
+    }
+
+    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+        Some(native::requests(&self.fleet).await)
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,288 @@
+//! Ironic's maintenance flag as the maintenance system of a node: entered and left under our lock.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::{
+    backend::{BackendError, Machine, NativeMaintenance, NativeRequest, Outlook},
+    maintenance::{
+        machine::{PowerState, ResetType},
+        native::{Asks, NativeView, NativeWish, Order, Standing, System},
+    },
+    shown,
+};
+
+use super::{
+    boot,
+    flag::{self, BOOT, NODE, NONE},
+    fleet::Fleet,
+    machine::NodeMachine,
+    node::{LEAST, Node},
+    reason,
+};
+
+const FLAG: &str = "/maintenance";
+/// How long leaving waits for the power of the node to be confirmed, in one call.
+const CONFIRM: Duration = Duration::from_secs(5);
+
+/// What one of our flags says; `None`: it is not of this provider.
+pub(super) fn request(node: &Node) -> Option<NativeRequest> {
+    let mark = flag::mark(node)?;
+    let server = node.listed_name();
+    Some(NativeRequest {
+        store: mark.store,
+        uid: mark.uid,
+        name: format!("the maintenance flag of node {server}"),
+        server,
+        parks: true,
+    })
+}
+
+/// Every flag of this provider.
+pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendError> {
+    let nodes = fleet.list("&maintenance=true").await?;
+    Ok(nodes.iter().filter_map(|node| request(node)).collect())
+}
+
+/// The wish of a maintenance whose record is gone: only its mark on the flag tells of it.
+fn wish_of(request: &NativeRequest) -> NativeWish {
+    NativeWish {
+        store: request.store.clone(),
+        uid: request.uid.clone(),
+        id: String::new(),
+        owner: String::new(),
+        run: String::new(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: None,
+        ticket: None,
+        asked: true,
+        entered: true,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+    }
+}
+
+impl NodeMachine {
+    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Arc<dyn Machine> {
+        let (fleet, server) = (Arc::clone(&self.fleet), self.server.clone());
+        Arc::new(Self { fleet, server, held: Some(wish.clone()), fresh })
+    }
+
+    async fn put(&self, node: &Node, reason: &str) -> Result<(), BackendError> {
+        let body = json!({ "reason": reason });
+        self.fleet.change(Method::PUT, node, FLAG, LEAST, Some(&body)).await.map(|_| ())
+    }
+
+    /// Lets Ironic compare its database with the hardware: a power change to the state that the database has. What differs is
+    /// brought there now and not by the next power synchronisation.
+    async fn confirm_power(&self, node: &Node) -> Result<(), BackendError> {
+        let target = match node.power() {
+            PowerState::On => "power on",
+            PowerState::Off if !node.disable_power_off => "power off",
+            // Unknown is no goal.
+            _ => return Ok(()),
+        };
+        let request = format!("PUT states/power {target:?}");
+        let body = json!({ "target": target });
+        self.fleet.change(Method::PUT, node, "/states/power", LEAST, Some(&body)).await?;
+        let seen = self.fleet.settled(node, CONFIRM).await?;
+        if seen.is_changing() {
+            return Err(self.rejected(&request, "the conductor still works on it", true));
+        }
+        match &seen.last_error {
+            Some(error) => Err(self.rejected(&request, &shown::line(error), true)),
+            None => Ok(()),
+        }
+    }
+
+    /// What is to be known again when the node is left. The boot device is read where that works.
+    async fn memory(&self, node: &Node) -> BTreeMap<String, String> {
+        let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
+        match boot::observe(&self.fleet, node).await {
+            Ok(seen) => {
+                let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
+                memory.insert(BOOT.to_owned(), device);
+            }
+            Err(error) => tracing::debug!(%error, "the boot device could not be read"),
+        }
+        memory
+    }
+
+    /// A boot device that holds for the next start, where none was set before: Ironic cannot remove it.
+    async fn clear_boot(&self, wish: &NativeWish, node: &Node) -> Result<(), BackendError> {
+        if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
+            return Ok(());
+        }
+        let set = boot::observe(&self.fleet, node).await?.and_then(|seen| seen.target);
+        if set.as_deref().is_none_or(|target| target == "Hdd") {
+            return Ok(());
+        }
+        tracing::warn!(
+            "{}: no boot device was set before, and Ironic cannot remove one: the next start boots from disk",
+            self.address()
+        );
+        boot::clear(&self.fleet, node).await
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for NodeMachine {
+    async fn system(&self, operation: bool) -> Result<System, BackendError> {
+        Ok(System { name: "Ironic".to_owned(), order: Order::Ours, enters: !operation, boots: false, owners: false })
+    }
+
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+        let node = match self.fleet.node(&self.server, fresh).await {
+            Ok(node) => node,
+            Err(BackendError::NoSystem { what, .. }) => {
+                let standing = Standing::Refused(what);
+                return Ok(NativeView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            }
+            Err(error) => return Err(error),
+        };
+        let standing = flag::standing(&node, wish);
+        let memory = match standing {
+            Standing::Absent if wish.enters && wish.memory.is_empty() => self.memory(&node).await,
+            _ => BTreeMap::new(),
+        };
+        let behind = match standing {
+            Standing::Waiting(_) => flag::behind(&node, wish),
+            _ => None,
+        };
+        Ok(NativeView { standing, boot: None, memory, behind })
+    }
+
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        let node = self.fleet.read(&self.server).await?;
+        if flag::is_ours(&node, wish) {
+            return Ok(());
+        }
+        let request = "PUT maintenance";
+        if let Some(why) = flag::foreign(&node) {
+            return Err(self.rejected(request, &why, false));
+        }
+        if let Some(work) = node.working() {
+            return Err(self.rejected(request, &format!("not sent: waiting for {work}"), true));
+        }
+        self.put(&node, &reason::write(wish)).await
+        // Reason and fault are read back by the look that follows: 202 says nothing of them.
+    }
+
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        let node = match self.fleet.read(&self.server).await {
+            Err(BackendError::NoSystem { .. }) => return Ok(()),
+            node => node?,
+        };
+        if !flag::is_ours(&node, wish) {
+            return Ok(());
+        }
+        if let Some(fault) = &node.fault {
+            // Clearing the flag would hide what Ironic found. Its reason was overwritten by ours: the fault says it again.
+            return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
+        }
+        if let Some(work) = node.working() {
+            return Err(self.rejected("DELETE maintenance", &format!("not sent: waiting for {work}"), true));
+        }
+        if wish.entered {
+            self.clear_boot(wish, &node).await?;
+            self.confirm_power(&node).await?;
+            // The flag may have changed hands meanwhile.
+            let node = self.fleet.read(&self.server).await?;
+            if !flag::is_ours(&node, wish) {
+                return Ok(());
+            }
+            if let Some(fault) = &node.fault {
+                return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
+            }
+        }
+        self.fleet.change(Method::DELETE, &node, FLAG, LEAST, None).await.map(|_| ())
+    }
+
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        self.held_by(wish, true)
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        self.held_by(wish, false)
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        let node = self.fleet.node(&self.server, false).await?;
+        let of_this = |request| NativeRequest { server: self.server.clone(), ..request };
+        Ok(request(&node).map(of_this).into_iter().collect())
+    }
+
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+        self.leave(&wish_of(request)).await
+    }
+
+    fn by_hand(&self, _wish: &NativeWish, _order: Order) -> String {
+        format!(
+            "bring the node to the power state that it shall have (openstack baremetal node power on|off {0}), then clear the flag \
+             (openstack baremetal node maintenance unset {0})",
+            self.server
+        )
+    }
+
+    /// Ironic reports no changes: waiters poll.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        let node = self.fleet.read(&self.server).await?;
+        match reset {
+            ResetType::ForceOff | ResetType::GracefulShutdown if node.disable_power_off => {
+                Err(self.fleet.client.unsupported(format!("node {}: disable_power_off is set on it", self.server)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+        let node = self.fleet.node(&self.server, false).await?;
+        let mut lines = vec![format!(
+            "Ironic: provision state {}, power {}.",
+            node.provision_state.as_deref().unwrap_or("unknown"),
+            node.power_state.as_deref().unwrap_or("unknown (Ironic tells none)")
+        )];
+        let owned =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {}", shown::line(value)));
+        let of: Vec<String> = [
+            owned("owner", &node.owner),
+            owned("lessee", &node.lessee),
+            owned("instance", &node.instance_uuid),
+            owned("allocation", &node.allocation_uuid),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !of.is_empty() {
+            lines.push(format!("In use: {}.", of.join(", ")));
+        }
+        for (set, name, why) in
+            [(node.protected, "protected", &node.protected_reason), (node.retired, "retired", &node.retired_reason)]
+        {
+            if set {
+                lines.push(format!("The node is {name} ({}).", reason::shown_reason(why.as_deref())));
+            }
+        }
+        if node.disable_power_off {
+            lines.push("disable_power_off is set: the node cannot be switched off.".to_owned());
+        }
+        let ahead = flag::mark(&node)
+            .filter(|mark| mark.id != wish.id)
+            .map(|mark| format!("the node is in maintenance for {} of this provider", shown::line(&mark.id)));
+        match flag::standing(&node, wish) {
+            Standing::Refused(why) | Standing::Failed(why) => lines.push(format!("It would be refused: {why}.")),
+            Standing::Waiting(why) => lines.push(format!("It would wait for {why}.")),
+            _ => {}
+        }
+        Ok(Outlook { lines, approval_missing: None, ahead })
+    }
+}

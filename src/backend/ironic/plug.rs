@@ -1,0 +1,269 @@
+//! The `ironic` block.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use url::Url;
+
+use crate::{
+    backend::plug::{
+        BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables, Warning, check_request_timeout, read_file,
+    },
+    clock::Clock,
+};
+
+use super::{
+    IronicAccess, IronicBackend, IronicSettings, IronicTrust,
+    clouds::{self, Cloud},
+};
+
+/// Nodes that OpenStack Ironic manages.
+#[derive(Debug)]
+pub struct Plugin;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "endpoint",
+        kind: Kind::Name,
+        text: "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the one of the catalog. Default: `METAL_IRONIC_ENDPOINT`.",
+    },
+    Setting {
+        name: "cloud",
+        kind: Kind::Name,
+        text: "A cloud of `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default, where no `endpoint` is set: `OS_CLOUD`.",
+    },
+    Setting {
+        name: "clouds_file",
+        kind: Kind::Text,
+        text: "The `clouds.yaml` to read; a `secure.yaml` beside it is laid over it. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
+    },
+    Setting {
+        name: "username",
+        kind: Kind::Name,
+        text: "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`). Default: `METAL_IRONIC_USERNAME`.",
+    },
+    Setting {
+        name: "password",
+        kind: Kind::Secret,
+        text: "Its password. Default: `METAL_IRONIC_PASSWORD`. Never stored.",
+    },
+    Setting {
+        name: "ca_certificate_file",
+        kind: Kind::Text,
+        text: "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
+    },
+    Setting {
+        name: "insecure",
+        kind: Kind::Flag,
+        text: "Trust any certificate of Ironic and Keystone. Default: `false`.",
+    },
+    Setting {
+        name: "lock_keys",
+        kind: Kind::Texts,
+        text: "The keys to lock under, by the name or UUID of the node: its system UUID. Needed for a node whose inspection did not record one, because the UUID of a node in Ironic would not meet the same machine under Redfish.",
+    },
+    Setting {
+        name: "soft_power_timeout",
+        kind: Kind::Duration,
+        text: "How long Ironic waits for an operating system to shut down. The node is locked meanwhile, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
+    },
+    Setting {
+        name: "image_download_source",
+        kind: Kind::Name,
+        text: "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
+    },
+    Setting {
+        name: "request_timeout",
+        kind: Kind::Duration,
+        text: "Time limit of one request that may change something. Default and most: `\"15s\"`.",
+    },
+];
+
+/// An address as it is written.
+fn address(text: &str) -> Result<Url, Problem> {
+    let wrong = |what: &str| Problem::of(&["endpoint"], format!("{what}. Write it as https://host:6385"));
+    let url = Url::parse(text).map_err(|_| wrong("it is not a valid URL"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(wrong("it is not a valid address of a web service"));
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(wrong("it may hold neither an account nor a query"));
+    }
+    Ok(url)
+}
+
+/// Reads the cloud of that name.
+fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
+    let at = if block.has("clouds_file") { "clouds_file" } else { "cloud" };
+    let places = clouds::places(block.text("clouds_file").as_deref(), &|name| env(name));
+    let found = match places.as_slice() {
+        [only] => Some(only),
+        several => several.iter().find(|place| place.exists()),
+    };
+    let Some(path) = found else {
+        return Err(Problem::of(&["cloud"], "no clouds.yaml was found; set clouds_file"));
+    };
+    let text = read_file(&path.to_string_lossy(), &[at])?;
+    let beside = path.parent().unwrap_or_else(|| Path::new("")).join("secure.yaml");
+    let secure = if beside.exists() { Some(read_file(&beside.to_string_lossy(), &[at])?) } else { None };
+    clouds::read(name, &text, secure.as_deref()).map_err(|problem| Problem::of(&["cloud"], problem))
+}
+
+/// Who asks, and what a cloud says besides.
+fn access(block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
+    let told = block.text("endpoint").or_else(|| env("METAL_IRONIC_ENDPOINT"));
+    let endpoint = told.as_deref().map(address).transpose()?;
+    let named = block.text("cloud").or_else(|| env("OS_CLOUD").filter(|_| endpoint.is_none()));
+    if let Some(name) = named {
+        let cloud = cloud(&name, block, env)?;
+        // An address of the environment is for those who name no cloud.
+        let endpoint = endpoint.filter(|_| block.has("endpoint")).or_else(|| cloud.endpoint.clone());
+        return Ok(Cloud { endpoint, ..cloud });
+    }
+    let Some(endpoint) = endpoint else {
+        let problem = "set endpoint or cloud (or METAL_IRONIC_ENDPOINT or OS_CLOUD)";
+        return Err(Problem::of(&[], problem));
+    };
+    let access = match block.text("username").or_else(|| env("METAL_IRONIC_USERNAME")) {
+        None => IronicAccess::Open,
+        Some(username) => {
+            let password = block.secret("password").or_else(|| env("METAL_IRONIC_PASSWORD").map(Into::into));
+            let password = password
+                .ok_or_else(|| Problem::of(&["password"], "a username needs a password (or METAL_IRONIC_PASSWORD)"))?;
+            IronicAccess::Basic { username, password }
+        }
+    };
+    Ok(Cloud { access, endpoint: Some(endpoint), ca_certificate_file: None, insecure: false })
+}
+
+impl BackendPlugin for Plugin {
+    fn name(&self) -> &'static str {
+        "ironic"
+    }
+
+    fn description(&self) -> &'static str {
+        "Nodes that OpenStack Ironic manages, standalone or under a cloud; see the guide about Ironic. A server is named by the name or UUID of its node. Exactly one backend per provider configuration."
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        SETTINGS
+    }
+
+    fn check(&self, block: &Block) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
+        problems.extend(block.text("endpoint").and_then(|text| address(&text).err()));
+        for name in ["username", "password"].into_iter().filter(|name| block.has("cloud") && block.has(name)) {
+            problems.push(Problem::of(&[name], "it is for HTTP basic; a cloud of clouds.yaml has its own account"));
+        }
+        if block.has("clouds_file") && !block.has("cloud") && block.has("endpoint") {
+            problems.push(Problem::of(&["clouds_file"], "it is read for a cloud; set cloud, too"));
+        }
+        if block.flag("insecure") == Some(true) && block.has("ca_certificate_file") {
+            problems.push(Problem::of(&["insecure"], "set either insecure or ca_certificate_file"));
+        }
+        if block.text("image_download_source").is_some_and(|it| it != "http" && it != "local") {
+            problems.push(Problem::of(&["image_download_source"], "it is either http or local"));
+        }
+        if block.duration("soft_power_timeout").is_some_and(|limit| limit < Duration::from_secs(1)) {
+            problems.push(Problem::of(&["soft_power_timeout"], "it is at least 1s"));
+        }
+        for (node, key) in block.texts("lock_keys") {
+            if key.trim().is_empty() {
+                problems.push(Problem::of(&["lock_keys", &node], "a lock key may not be empty"));
+            }
+        }
+        problems
+    }
+
+    fn connect(&self, block: &Block, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Result<Connected, Problem> {
+        let Cloud { access, endpoint, ca_certificate_file, insecure } = access(block, env)?;
+        let mut warnings = Vec::new();
+        let clear = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
+        if clear && !matches!(access, IronicAccess::Open) {
+            warnings.push(Warning {
+                summary: "Ironic is reached without TLS",
+                detail: "The credentials of ironic are sent in clear: use an https endpoint.".to_owned(),
+            });
+        }
+        let authority = block.text("ca_certificate_file").or(ca_certificate_file);
+        let trust = if block.flag("insecure").unwrap_or(insecure && !block.has("ca_certificate_file")) {
+            IronicTrust::Anything
+        } else {
+            match authority {
+                Some(path) => IronicTrust::Authority(read_file(&path, &["ca_certificate_file"])?),
+                None => IronicTrust::System,
+            }
+        };
+        let mut settings = IronicSettings::new(endpoint, access);
+        settings.trust = trust;
+        settings.lock_keys = block.texts("lock_keys");
+        settings.soft_power_timeout = block.duration("soft_power_timeout").unwrap_or(settings.soft_power_timeout);
+        settings.image_download_source = block.text("image_download_source").unwrap_or(settings.image_download_source);
+        settings.request_timeout = block.duration("request_timeout").unwrap_or(settings.request_timeout);
+        let backend = IronicBackend::new(settings, clock).map_err(|problem| Problem::of(&[], problem))?;
+        Ok(Connected { warnings, ..Connected::quiet(backend) })
+    }
+
+    fn reach(&self) -> &'static str {
+        "--backend ironic, and METAL_IRONIC_ENDPOINT (with METAL_IRONIC_USERNAME and METAL_IRONIC_PASSWORD) or OS_CLOUD"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{backend::plug::Given, clock::SystemClock};
+
+    use super::*;
+
+    fn block(values: &[(&str, &str)]) -> Block {
+        let mut block = Block::default();
+        for (name, value) in values {
+            let value = (*value).to_owned();
+            block.set(name, if *name == "password" { Given::Secret(value.into()) } else { Given::Text(value) });
+        }
+        block
+    }
+
+    fn connect(block: &Block, env: &[(&str, &str)]) -> Result<Connected, Problem> {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let env: Vec<(String, String)> = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let variable = move |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        Plugin.connect(block, &variable, &(Arc::new(SystemClock::default()) as _))
+    }
+
+    #[test]
+    fn what_is_wrong_as_written_is_told_by_attribute() {
+        for (values, attribute) in [
+            (&[("endpoint", "ironic:6385")][..], "endpoint"),
+            (&[("endpoint", "https://u:p@ironic")], "endpoint"),
+            (&[("cloud", "prod"), ("username", "u")], "username"),
+            (&[("endpoint", "https://i"), ("clouds_file", "c")], "clouds_file"),
+            (&[("endpoint", "https://i"), ("image_download_source", "swift")], "image_download_source"),
+        ] {
+            let problems = Plugin.check(&block(values));
+            assert_eq!(problems[0].at, [attribute], "{problems:?}");
+        }
+        assert!(Plugin.check(&block(&[("endpoint", "https://ironic:6385/")])).is_empty());
+    }
+
+    #[test]
+    fn an_address_or_a_cloud_is_needed() {
+        assert!(connect(&block(&[]), &[]).unwrap_err().problem.contains("OS_CLOUD"));
+        assert!(connect(&block(&[]), &[("METAL_IRONIC_ENDPOINT", "http://ironic:6385")]).unwrap().warnings.is_empty());
+        let account = block(&[("endpoint", "http://ironic:6385"), ("username", "u")]);
+        assert_eq!(connect(&account, &[]).unwrap_err().at, ["password"]);
+        assert_eq!(connect(&account, &[("METAL_IRONIC_PASSWORD", "p")]).unwrap().warnings.len(), 1, "in clear");
+    }
+
+    #[test]
+    fn a_cloud_is_read_from_the_file_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clouds.yaml");
+        let clouds = "clouds: { lab: { auth_type: none, baremetal_endpoint_override: \"https://lab:6385\" } }";
+        std::fs::write(&path, clouds).unwrap();
+        let path = path.to_string_lossy().into_owned();
+        connect(&block(&[("cloud", "lab"), ("clouds_file", &path)]), &[]).unwrap();
+        connect(&block(&[("clouds_file", &path)]), &[("OS_CLOUD", "lab")]).unwrap();
+        let other = connect(&block(&[("cloud", "prod"), ("clouds_file", &path)]), &[]).unwrap_err();
+        assert!(other.problem.contains("lab"), "{other}");
+    }
+}

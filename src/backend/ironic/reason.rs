@@ -1,0 +1,156 @@
+//! The maintenance reason that says whose flag it is: readable by people, parseable by us. Pure.
+//!
+//! Ironic's maintenance API is an unconditional write without an owner; the reason is the only field of the flag that a
+//! client writes (Ironic 39.0.0, api/controllers/v1/node.py, `NodeMaintenanceController`).
+
+use crate::{maintenance::native::NativeWish, shown};
+
+/// How our mark begins. It is the end of the reason, so that no text of a person before it can stand for it.
+const MARK: &str = " [terraform-provider-metal ";
+
+/// The longest text of a person in a reason, in characters.
+const LONGEST: usize = 300;
+
+/// Whose a maintenance flag is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The coordination store, by its id.
+    pub(super) store: String,
+    /// The maintenance, by its UID.
+    pub(super) uid: String,
+    /// The maintenance, by `namespace/name`.
+    pub(super) id: String,
+}
+
+/// The reason for the flag of a maintenance.
+pub(super) fn write(wish: &NativeWish) -> String {
+    let mut text = format!("maintenance {} of {}", short(&wish.id), short(&wish.owner));
+    for (name, value) in [("reason", wish.reason.as_deref()), ("ticket", wish.ticket.as_deref())] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&format!("; {name}: {}", short(value)));
+        }
+    }
+    if !wish.run.is_empty() {
+        text.push_str(&format!("; run: {}", short(&wish.run)));
+    }
+    text.push_str("; to end it: terraform-provider-metal release ");
+    text.push_str(&short(&wish.id));
+    format!("{text}{MARK}store={} uid={} id={}]", code(&wish.store), code(&wish.uid), code(&wish.id))
+}
+
+/// The mark at the end of a reason; `None`: it is not of this provider.
+pub(super) fn read(reason: &str) -> Option<Mark> {
+    let start = reason.rfind(MARK)? + MARK.len();
+    let fields = reason.get(start..)?.strip_suffix(']')?;
+    let mut parts = fields.split(' ');
+    let mut field = |name: &str| parts.next()?.strip_prefix(name)?.strip_prefix('=').map(decode);
+    let mark = Mark { store: field("store")?, uid: field("uid")?, id: field("id")? };
+    (parts.next().is_none() && !mark.uid.is_empty()).then_some(mark)
+}
+
+/// A reason of others in one line, without our mark.
+pub(super) fn shown_reason(reason: Option<&str>) -> String {
+    match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
+        None => "no reason given".to_owned(),
+        Some(reason) => {
+            let text = reason.rfind(MARK).and_then(|at| reason.get(..at)).unwrap_or(reason);
+            format!("reason: {}", shown::line(text))
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    let line = shown::line(text);
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line.into_owned(),
+    }
+}
+
+/// A value without blanks and brackets.
+fn code(text: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    let mut coded = String::with_capacity(text.len());
+    for c in text.chars() {
+        if safe(c) {
+            coded.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                coded.push_str(&format!("%{byte:02x}"));
+            }
+        }
+    }
+    coded
+}
+
+fn decode(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, tail)) = rest.split_first() {
+        let coded = tail.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        let byte = coded.and_then(|two| u8::from_str_radix(two, 16).ok());
+        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+        bytes.push(byte.unwrap_or(*first));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::maintenance::native::Asks;
+
+    use super::*;
+
+    pub(in crate::backend::ironic) fn wish() -> NativeWish {
+        NativeWish {
+            store: "s-1".into(),
+            uid: "0190-u".into(),
+            id: "ops/bios-2-19".into(),
+            owner: "team-storage".into(),
+            run: "ci-4711 (alice)".into(),
+            asks: Asks::Nobody,
+            priority: 0,
+            reason: Some("BIOS 2.19".into()),
+            ticket: Some("https://tickets/7".into()),
+            asked: false,
+            entered: false,
+            enters: true,
+            namespace: None,
+            memory: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_people_can_read_it() {
+        let wish = wish();
+        let reason = write(&wish);
+        assert_eq!(read(&reason), Some(Mark { store: wish.store.clone(), uid: wish.uid.clone(), id: wish.id.clone() }));
+        for words in ["ops/bios-2-19", "team-storage", "BIOS 2.19", "https://tickets/7", "ci-4711 (alice)", "release"] {
+            assert!(reason.contains(words), "{reason}");
+        }
+        assert!(!shown_reason(Some(&reason)).contains("store="));
+        let odd = NativeWish { store: "sqlite:///a b]%".into(), id: "ops/ä".into(), ..wish };
+        let mark = read(&write(&odd)).unwrap();
+        assert_eq!((mark.store.as_str(), mark.id.as_str()), ("sqlite:///a b]%", "ops/ä"));
+    }
+
+    #[test]
+    fn no_text_of_a_person_stands_for_the_mark() {
+        let forged = format!("x{MARK}store=s uid=u id=ops/other]");
+        let wish = NativeWish { reason: Some(forged.clone()), ..wish() };
+        assert_eq!(read(&write(&wish)).unwrap().uid, wish.uid);
+        assert!(read(&format!("{forged} and more")).is_none(), "only at the end");
+        for other in ["", "disk swap", "[terraform-provider-metal store=a]", &format!("x{MARK}store=s uid= id=y]")] {
+            assert!(read(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let wish = NativeWish { reason: Some("x".repeat(9000)), ..wish() };
+        let reason = write(&wish);
+        assert!(reason.len() < 2000 && read(&reason).is_some());
+    }
+}

@@ -1,0 +1,91 @@
+//! Operators who set or clear maintenance by hand, an Ironic that is killed, and runs that are.
+
+use serde_json::json;
+
+use super::{HELD, configure, maintenance};
+use crate::{
+    servers::ironic::{Ironic, Options},
+    support::{simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+for_each_host! {
+    async fn maintenance_of_an_operator_is_refused_and_stays(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        ironic.maintenance("n1", Some("disk swap by carol")).await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
+        workspace.try_plan().await.succeeded().says("disk swap by carol");
+        workspace.apply().await.failed().says("disk swap by carol");
+        assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance_reason"], &node["power_state"]), (&json!("disk swap by carol"), &json!("power on")));
+        ironic.maintenance("n1", None).await;
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+    }
+}
+
+for_each_host! {
+    async fn an_operator_who_clears_the_flag_takes_the_node_away(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        ironic.maintenance("n1", None).await;
+        let plan = workspace.try_plan().await;
+        assert!(plan.words().contains("External maintenance system revoked the server"), "{}", plan.words());
+        ironic.maintenance("n1", Some("mine now")).await;
+        workspace.destroy().await;
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance_reason"], &node["power_state"]), (&json!("mine now"), &json!("power off")));
+    }
+}
+
+for_each_host! {
+    async fn an_ironic_that_is_killed_in_the_middle_is_waited_for(host) {
+        let mut ironic = Ironic::start(Options { fake_delay: 3, ..Options::default() }).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
+        let apply = workspace.start_apply();
+        eventually("the node is being switched off", SOON, async || {
+            (ironic.node("n1").await["target_power_state"] == "power off").then_some(())
+        })
+        .await;
+        ironic.restart().await;
+        apply.wait(SOON * 6).await.succeeded();
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(true), &json!("power off")));
+        ironic.kill();
+        let refresh = workspace.refresh().await.succeeded();
+        assert!(refresh.words().contains("last known values"), "{}", refresh.words());
+        ironic.restart().await;
+        workspace.destroy().await.succeeded();
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
+    }
+}
+
+for_each_host! {
+    async fn a_run_that_was_killed_is_adopted_and_released(host) {
+        let ironic = Ironic::start(Options { fake_delay: 3, ..Options::default() }).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
+        let apply = workspace.start_apply();
+        eventually("the node is being switched off", SOON, async || {
+            (ironic.node("n1").await["target_power_state"] == "power off").then_some(())
+        })
+        .await;
+        apply.kill_everything();
+        let _ = apply.wait(SOON).await;
+        let reason = ironic.node("n1").await["maintenance_reason"].clone();
+        workspace.apply().await.succeeded();
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance_reason"], &node["power_state"]), (&reason, &json!("power off")));
+        workspace.destroy().await.succeeded();
+        assert_eq!(ironic.node("n1").await["maintenance"], json!(false));
+    }
+}

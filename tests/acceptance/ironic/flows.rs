@@ -1,0 +1,88 @@
+//! A maintenance from plan to release on a node of Ironic.
+
+use bmc_simulator::{PowerState, Simulator, SimulatorConfig, TlsMode};
+use reqwest::Method;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::{HELD, configure, maintenance};
+use crate::{
+    servers::ironic::{Ironic, Options},
+    support::{images::Images, simulator::SOON, workspace::Workspace},
+};
+
+for_each_host! {
+    async fn a_node_of_ironic_is_held_switched_off_and_released(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
+        workspace.try_plan().await.succeeded().says("provision state active");
+        workspace.apply().await.succeeded();
+        let held = workspace.resource(HELD).await.unwrap();
+        assert_eq!((&held["state"], &held["power_state"]), (&"InMaintenance".into(), &"Off".into()), "{held}");
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(true), &json!("power off")));
+        assert!(node["maintenance_reason"].as_str().unwrap().contains("maintenance ops/bios"), "{node}");
+        assert!(workspace.plan().await.changes().is_empty());
+        workspace.destroy().await.succeeded();
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
+        assert_eq!(node["maintenance_reason"], json!(null));
+    }
+}
+
+for_each_host! {
+    async fn a_node_of_ironic_boots_an_image_from_a_virtual_drive(host) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
+        let simulator = Simulator::start(config).await.unwrap();
+        let system = simulator.systems()[0].clone();
+        let account = simulator.credentials();
+        let account = (account.username.as_str(), account.password.expose_secret());
+        let ironic = Ironic::start(Options::default()).await;
+        let url = simulator.url(&system).unwrap();
+        ironic.redfish_node("n1", url.trim_end_matches('/'), "/redfish/v1/Systems/1", account).await;
+        ironic.power("n1", "power on").await;
+        let images = Images::start().await;
+        let workspace = Workspace::new(host);
+        let image = images.url("rescue.iso");
+        let boot = format!("server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{image}\" }}");
+        configure(&ironic, &workspace, &maintenance(&boot));
+        workspace.apply().await.succeeded();
+        let held = workspace.resource(HELD).await.unwrap();
+        assert_eq!(held["state"], "InMaintenance", "{held}");
+        let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
+        assert!(drives.to_string().contains("/cdrom-"), "{drives}");
+        let boots = simulator.boots(&system).unwrap();
+        assert!(format!("{:?}", boots.last()).contains("/cdrom-"), "{boots:?}");
+        workspace.destroy().await.succeeded();
+        let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
+        assert!(!drives.to_string().contains("/cdrom-"), "{drives}");
+        simulator.wait_power(&system, PowerState::On, SOON).await.expect("as it was");
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
+    }
+}
+
+for_each_host! {
+    async fn an_operation_and_the_data_sources_reach_a_node_of_ironic(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, r#"
+resource "metal_server_operation" "restart" {
+  server    = "n1"
+  namespace = "ops"
+  name      = "off"
+  policy    = "Enforced"
+  operation = "ForceOff"
+}
+data "metal_servers" "all" {}
+output "servers" { value = data.metal_servers.all }
+"#);
+        workspace.apply().await.succeeded().says("provision_state");
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["power_state"], &node["maintenance"]), (&json!("power off"), &json!(false)));
+    }
+}

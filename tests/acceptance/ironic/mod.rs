@@ -1,0 +1,48 @@
+//! Nodes of a real Ironic: fake hardware, and redfish with our BMC simulator behind it.
+
+mod by_hand;
+mod flows;
+mod guide;
+
+use crate::{servers::ironic::Ironic, support::workspace::Workspace};
+
+/// The address of [`maintenance`] in a state.
+pub const HELD: &str = "metal_server_maintenance.held";
+
+/// What tells one machine from all others.
+pub const SYSTEM: &str = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
+
+/// Writes a configuration whose provider block reaches this Ironic.
+pub fn configure(ironic: &Ironic, workspace: &Workspace, body: &str) {
+    workspace.configure(&format!(
+        r#"
+provider "metal" {{
+  graceful_shutdown_timeout = "20s"
+  power_timeout             = "20s"
+  ironic = {{
+    endpoint           = "{}"
+    soft_power_timeout = "5s"
+    lock_keys          = {{ n1 = "{SYSTEM}" }}
+  }}
+}}
+{body}
+"#,
+        ironic.url()
+    ));
+}
+
+/// A maintenance of `n1`.
+pub fn maintenance(more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "held" {{
+  server    = "n1"
+  namespace = "ops"
+  name      = "bios"
+  policy    = "Enforced"
+  reason    = "BIOS 2.19"
+  {more}
+}}
+"#
+    )
+}

@@ -1,0 +1,143 @@
+//! A backend on a real Ironic.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bmc_simulator::{Simulator, SimulatorConfig, TlsMode};
+use secrecy::ExposeSecret as _;
+use terraform_provider_metal::{
+    backend::{
+        Backend as _, BackendError, Machine,
+        ironic::{IronicAccess, IronicBackend, IronicSettings},
+    },
+    clock::SystemClock,
+    maintenance::{
+        machine::PowerState,
+        native::{Asks, NativeView, NativeWish, Standing},
+    },
+};
+
+use crate::support::ironic::{Ironic, Options};
+
+pub struct Bench {
+    pub ironic: Ironic,
+    pub backend: IronicBackend,
+}
+
+pub fn backend(url: &str, access: IronicAccess, change: impl Fn(&mut IronicSettings)) -> IronicBackend {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut settings = IronicSettings::new(Some(url.parse().unwrap()), access);
+    settings.lock_patience = Duration::from_secs(2);
+    change(&mut settings);
+    IronicBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap()
+}
+
+impl Bench {
+    pub async fn new(options: Options) -> Self {
+        let ironic = Ironic::start(options).await;
+        let backend = backend(&ironic.url(), IronicAccess::Open, |_| {});
+        Self { ironic, backend }
+    }
+
+    /// With one fake node, deployed and on.
+    pub async fn active() -> Self {
+        let bench = Self::new(Options::default()).await;
+        bench.ironic.active_node("n1").await;
+        bench
+    }
+
+    pub fn machine(&self) -> Arc<dyn Machine> {
+        self.backend.machine("n1").unwrap()
+    }
+
+    pub async fn look(&self, wish: &NativeWish) -> NativeView {
+        self.machine().native().unwrap().look(wish, true).await.unwrap()
+    }
+
+    pub async fn standing(&self, wish: &NativeWish) -> Standing {
+        self.look(wish).await.standing
+    }
+
+    pub async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        self.machine().native().unwrap().enter(wish).await
+    }
+
+    pub async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        self.machine().native().unwrap().leave(wish).await
+    }
+
+    /// The machine under a wish that was granted.
+    pub async fn held(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        let memory = self.look(wish).await.memory;
+        self.enter(wish).await.unwrap();
+        let entered = NativeWish { memory, ..entered(wish) };
+        assert_eq!(self.standing(&entered).await, Standing::Granted);
+        self.machine().native().unwrap().under(&entered)
+    }
+}
+
+/// One redfish node whose BMC is our simulator.
+pub struct RedfishBench {
+    pub bench: Bench,
+    pub simulator: Simulator,
+    pub system: String,
+}
+
+impl RedfishBench {
+    pub async fn new() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
+        let simulator = Simulator::start(config).await.unwrap();
+        let system = simulator.systems()[0].clone();
+        let bench = Bench::new(Options::default()).await;
+        let account = simulator.credentials();
+        let account = (account.username.as_str(), account.password.expose_secret());
+        let url = simulator.url(&system).unwrap();
+        bench.ironic.redfish_node("n1", url.trim_end_matches('/'), "/redfish/v1/Systems/1", account).await;
+        bench.ironic.power("n1", "power on").await;
+        Self { bench, simulator, system }
+    }
+
+    pub fn simulated_power(&self) -> bmc_simulator::PowerState {
+        self.simulator.system(&self.system).unwrap().power
+    }
+}
+
+pub fn wish() -> NativeWish {
+    NativeWish {
+        store: "store-1".into(),
+        uid: "0190a1b2-uid".into(),
+        id: "ops/bios".into(),
+        owner: "team-storage".into(),
+        run: "run ci-1 (alice)".into(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: Some("BIOS 2.19".into()),
+        ticket: Some("https://tickets/7".into()),
+        asked: false,
+        entered: false,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+    }
+}
+
+pub fn asked(wish: &NativeWish) -> NativeWish {
+    NativeWish { asked: true, ..wish.clone() }
+}
+
+pub fn entered(wish: &NativeWish) -> NativeWish {
+    NativeWish { asked: true, entered: true, ..wish.clone() }
+}
+
+/// Waits for a power state as the machine shows it.
+pub async fn settled(machine: &Arc<dyn Machine>, wanted: PowerState) {
+    let until = std::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        let seen = machine.observe().await.unwrap().power;
+        if seen == wanted {
+            return;
+        }
+        assert!(std::time::Instant::now() < until, "{wanted} not in time: {seen}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

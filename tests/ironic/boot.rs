@@ -1,0 +1,132 @@
+//! Boot devices, boot modes, virtual media and identity of a node whose BMC is our simulator.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use terraform_provider_metal::{
+    backend::{BackendError, Machine},
+    maintenance::machine::{BootOverride, MediaSlot},
+};
+
+use crate::{
+    bench::{Bench, RedfishBench, entered, wish},
+    proxy::{Deal, Proxy},
+};
+
+fn device(target: &str, enabled: &str) -> BootOverride {
+    BootOverride { enabled: Some(enabled.into()), target: Some(target.into()), ..BootOverride::default() }
+}
+
+async fn drive(machine: &dyn Machine, filled: bool) -> MediaSlot {
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let media = machine.media().await.unwrap();
+        let slot = media.iter().find(|slot| slot.slot == "cdrom").unwrap().clone();
+        if slot.inserted == filled {
+            return slot;
+        }
+        assert!(std::time::Instant::now() < until, "not in time: {media:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_boot_device_is_set_seen_and_restored() {
+    let redfish = RedfishBench::new().await;
+    let held = redfish.bench.held(&wish()).await;
+    let can = held.capabilities().await.unwrap();
+    for target in ["Pxe", "Hdd", "Cd"] {
+        assert!(can.boot_targets.iter().any(|listed| listed == target), "{can:?}");
+    }
+    assert!(!can.http_boot_uri);
+    assert_eq!(held.observe().await.unwrap().boot, None, "none is set");
+    assert_eq!(can.boot_enabled, ["Once"], "one for all starts could not be taken away");
+    held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
+    let seen = held.observe().await.unwrap().boot.unwrap();
+    assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Cd"), Some("Once")));
+    held.set_boot_override(&device("Hdd", "Continuous"), false).await.unwrap();
+    let seen = held.observe().await.unwrap().boot.unwrap();
+    assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Hdd"), Some("Continuous")));
+    let http = BootOverride { http_boot_uri: Some("http://i/a".into()), ..device("UefiHttp", "Once") };
+    let refused = held.set_boot_override(&http, false).await.unwrap_err();
+    assert!(matches!(refused, BackendError::Unsupported { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_boot_device_that_was_not_used_does_not_stay() {
+    let redfish = RedfishBench::new().await;
+    let bench = &redfish.bench;
+    let memory = bench.look(&wish()).await.memory;
+    let held = bench.held(&wish()).await;
+    held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
+    let wish = terraform_provider_metal::maintenance::native::NativeWish { memory, ..entered(&wish()) };
+    for _ in 0..20 {
+        match bench.leave(&wish).await {
+            Ok(()) => break,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
+    let left = bench.ironic.call(Method::GET, "/v1/nodes/n1/management/boot_device", None).await;
+    assert_eq!(left["boot_device"], "disk", "Ironic cannot remove one");
+}
+
+#[tokio::test]
+async fn an_image_is_inserted_seen_and_ejected() {
+    let redfish = RedfishBench::new().await;
+    let held = redfish.bench.held(&wish()).await;
+    assert!(!drive(&*held, false).await.inserted);
+    let images = Proxy::to("http://127.0.0.1:9").await;
+    images.rule(|_| Deal::Answer(200, String::new(), String::new()));
+    let image = format!("{}/rescue.iso", images.url());
+    held.insert_medium("cdrom", &image, true).await.unwrap();
+    let slot = drive(&*held, true).await;
+    assert_eq!(slot.content(), Some(""), "published by the conductor, and gone once it is ejected");
+    held.eject_medium("cdrom").await.unwrap();
+    drive(&*held, false).await;
+}
+
+#[tokio::test]
+async fn an_image_that_a_bmc_refuses_is_told_with_the_words_of_ironic() {
+    let redfish = RedfishBench::new().await;
+    let held = redfish.bench.held(&wish()).await;
+    let error = held.insert_medium("cdrom", "gopher://images/rescue.iso", true).await.unwrap_err();
+    assert!(error.to_string().contains("scheme"), "{error}");
+    assert!(!error.is_transient() && !error.outcome_unknown());
+    // The conductor looks for the image also where the BMC fetches it. 204 comes all the same.
+    let error = held.insert_medium("cdrom", "http://127.0.0.1:9/rescue.iso", true).await.unwrap_err();
+    assert!(error.to_string().contains("Could not attach device cdrom"), "{error}");
+    assert!(!drive(&*held, false).await.inserted);
+}
+
+#[tokio::test]
+async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
+    let redfish = RedfishBench::new().await;
+    let bench = &redfish.bench;
+    let missing = bench.machine().identify().await.unwrap_err().to_string();
+    assert!(missing.contains("lock_keys") && missing.contains("no inventory"), "{missing}");
+    assert!(missing.contains("masks"), "{missing}");
+    // As an inspection by Redfish stores it (drivers/modules/redfish/inspect.py).
+    bench
+        .ironic
+        .sql(
+            r#"insert into node_inventory (version, node_id, inventory_data, plugin_data) values ('1.0', 1, '{"system_vendor":
+            {"system_uuid": "6F9619FF-8B86-D011-B42D-00C04FC964FF", "serial_number": "S1", "manufacturer": "M"}}', '{}')"#,
+        )
+        .await;
+    let found = bench.machine().identify().await.unwrap();
+    assert_eq!(found.uuid.as_deref(), Some("6F9619FF-8B86-D011-B42D-00C04FC964FF"));
+    assert_eq!((found.serial_number.as_deref(), found.manufacturer.as_deref()), (Some("S1"), Some("M")));
+
+    let fake = Bench::active().await;
+    assert!(fake.machine().identify().await.is_err());
+    let keyed = crate::bench::backend(
+        &fake.ironic.url(),
+        terraform_provider_metal::backend::ironic::IronicAccess::Open,
+        |it| {
+            it.lock_keys.insert("n1".into(), "key-1".into());
+        },
+    );
+    let machine = terraform_provider_metal::backend::Backend::machine(&keyed, "n1").unwrap();
+    assert_eq!(machine.identify().await.unwrap().lock_key.as_deref(), Some("key-1"));
+}

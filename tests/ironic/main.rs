@@ -1,0 +1,14 @@
+//! The Ironic backend against a real Ironic 39.0.0: no authentication and HTTP basic, fake hardware and our BMC simulator.
+#![cfg(unix)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![allow(clippy::disallowed_methods, reason = "Ironic works in real time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod bench;
+mod boot;
+mod flag;
+mod power;
+mod proxy;

@@ -1,0 +1,174 @@
+//! Power through Ironic.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use terraform_provider_metal::{
+    backend::{Backend as _, BackendError, ironic::IronicAccess},
+    maintenance::machine::{PowerState, ResetType},
+};
+
+use crate::{
+    bench::{Bench, RedfishBench, backend, settled, wish},
+    proxy::{Deal, Proxy},
+    support::ironic::Options,
+};
+
+#[tokio::test]
+async fn power_is_changed_and_seen_on_fake_hardware() {
+    let bench = Bench::active().await;
+    let held = bench.held(&wish()).await;
+    assert_eq!(held.observe().await.unwrap().power, PowerState::On);
+    let can = held.capabilities().await.unwrap();
+    for reset in [ResetType::On, ResetType::ForceOff, ResetType::GracefulShutdown, ResetType::ForceRestart] {
+        assert!(can.can(reset), "{reset}");
+    }
+    held.reset(ResetType::GracefulShutdown).await.unwrap();
+    settled(&held, PowerState::Off).await;
+    held.reset(ResetType::On).await.unwrap();
+    settled(&held, PowerState::On).await;
+    held.reset(ResetType::ForceOff).await.unwrap();
+    settled(&held, PowerState::Off).await;
+    let refused = held.reset(ResetType::PowerCycle).await.unwrap_err();
+    assert!(matches!(refused, BackendError::Unsupported { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn power_is_changed_and_seen_at_a_bmc() {
+    let redfish = RedfishBench::new().await;
+    let held = redfish.bench.held(&wish()).await;
+    held.reset(ResetType::GracefulShutdown).await.unwrap();
+    settled(&held, PowerState::Off).await;
+    assert_eq!(redfish.simulated_power(), bmc_simulator::PowerState::Off);
+    held.reset(ResetType::On).await.unwrap();
+    settled(&held, PowerState::On).await;
+    held.reset(ResetType::Nmi).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bmc_that_is_away_is_told_with_the_words_of_ironic() {
+    let redfish = RedfishBench::new().await;
+    let held = redfish.bench.held(&wish()).await;
+    let bmc = redfish.simulator.bmc_of(&redfish.system).unwrap();
+    redfish.simulator.set_availability(&bmc, bmc_simulator::Availability::Refusing).await.unwrap();
+    let first = held.reset(ResetType::ForceOff).await;
+    // The conductor tries for a while and keeps the node locked; then the error is told, or seen later.
+    match first {
+        Ok(()) => {
+            let node = redfish
+                .bench
+                .ironic
+                .await_node("n1", "the attempt ends", |node| {
+                    node["target_power_state"].is_null() && node["reservation"].is_null()
+                })
+                .await;
+            assert!(node["last_error"].as_str().unwrap_or_default().contains("power"), "{node}");
+        }
+        Err(error) => {
+            assert!(error.is_transient() && error.to_string().contains("Failed to change power state"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_power_state_is_no_state_and_no_goal() {
+    let bench = Bench::new(Options::default()).await;
+    bench.ironic.call(Method::POST, "/v1/nodes", Some(json!({ "name": "n1", "driver": "fake-hardware" }))).await;
+    let held = bench.held(&wish()).await;
+    let seen = held.observe().await.unwrap();
+    assert_eq!((seen.power, seen.power.settled()), (PowerState::Unknown, None));
+    bench.leave(&crate::bench::entered(&wish())).await.unwrap();
+    let node = bench.ironic.node("n1").await;
+    assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!(null)), "it was not made one");
+}
+
+#[tokio::test]
+async fn a_node_that_is_never_switched_off_is_not() {
+    let bench = Bench::active().await;
+    let patch = json!([{ "op": "replace", "path": "/disable_power_off", "value": true }]);
+    bench.ironic.call(Method::PATCH, "/v1/nodes/n1", Some(patch)).await;
+    let held = bench.held(&wish()).await;
+    assert!(!held.capabilities().await.unwrap().can(ResetType::ForceOff));
+    let refused = held.reset(ResetType::ForceOff).await.unwrap_err();
+    assert!(refused.to_string().contains("disable_power_off"), "{refused}");
+    assert!(bench.machine().native().unwrap().would_last(ResetType::ForceOff).await.is_err());
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_power_change_is_not_sent_again() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let lossy = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let machine = lossy.machine("n1").unwrap();
+    proxy.rule(|seen| if seen.is("PUT", "/states/power") { Deal::LoseReply } else { Deal::Pass });
+    let lost = machine.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
+    proxy.rule(|seen| {
+        if seen.is("PUT", "/states/power") {
+            Deal::Answer(502, String::new(), "bad gateway".into())
+        } else {
+            Deal::Pass
+        }
+    });
+    bench.ironic.await_node("n1", "the restart ends", |node| node["target_power_state"].is_null()).await;
+    let unknown = machine.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert!(matches!(unknown, BackendError::OutcomeUnknown { .. }), "{unknown}");
+    assert_eq!(proxy.count("PUT", "/states/power"), 2);
+    // A service that is busy applied nothing.
+    let mut left = 1;
+    proxy.rule(move |seen| {
+        if seen.is("PUT", "/states/power") && left > 0 {
+            left -= 1;
+            return Deal::Answer(
+                503,
+                String::new(),
+                r#"{"error_message": "There are no free conductor workers"}"#.into(),
+            );
+        }
+        Deal::Pass
+    });
+    machine.reset(ResetType::ForceOff).await.unwrap();
+    assert_eq!(proxy.count("PUT", "/states/power"), 4);
+    settled(&machine, PowerState::Off).await;
+}
+
+#[tokio::test]
+async fn a_conductor_that_is_killed_in_the_middle_of_power_leaves_an_observable_node() {
+    let mut bench = Bench::new(Options { fake_delay: 6, ..Options::default() }).await;
+    bench.ironic.active_node("n1").await;
+    let held = bench.held(&wish()).await;
+    held.reset(ResetType::ForceOff).await.unwrap();
+    assert_eq!(held.observe().await.unwrap().power, PowerState::PoweringOff);
+    let busy = held.reset(ResetType::On).await.unwrap_err();
+    assert!(busy.is_transient() && !busy.outcome_unknown(), "{busy}");
+    bench.ironic.restart().await;
+    let node = bench.ironic.await_node("n1", "the lock is gone", |node| node["reservation"].is_null()).await;
+    assert_eq!(node["power_state"], "power on", "unchanged");
+    assert!(node["maintenance_reason"].as_str().unwrap().contains("ops/bios"));
+    assert_eq!(held.observe().await.unwrap().power, PowerState::On);
+    held.reset(ResetType::ForceOff).await.unwrap();
+    settled(&held, PowerState::Off).await;
+}
+
+#[tokio::test]
+async fn a_thousand_reads_at_once_are_a_few_lists() {
+    let bench = Bench::new(Options::default()).await;
+    for n in 0..40 {
+        bench
+            .ironic
+            .call(Method::POST, "/v1/nodes", Some(json!({ "name": format!("m{n}"), "driver": "fake-hardware" })))
+            .await;
+    }
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let counted = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let reads = (0..40).map(|n| {
+        let machine = counted.machine(&format!("m{n}")).unwrap();
+        async move { machine.observe().await.unwrap() }
+    });
+    let _ = tokio::time::timeout(Duration::from_mins(1), futures_util::future::join_all(reads)).await.unwrap();
+    assert!(proxy.total() <= 10, "{} requests", proxy.total());
+    let listed = counted.inventory().await.unwrap();
+    assert_eq!(listed.len(), 40);
+    assert_eq!(listed["m7"].labels["provision_state"], "enroll");
+}

@@ -1,0 +1,158 @@
+//! A way to an Ironic that counts what goes through, loses replies, and answers by itself where a test says so.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    /// Header lines in small letters.
+    pub headers: String,
+    pub body: String,
+}
+
+impl Seen {
+    pub fn is(&self, method: &str, part: &str) -> bool {
+        self.method == method && self.path.contains(part)
+    }
+}
+
+/// What becomes of a request.
+pub enum Deal {
+    /// It goes on.
+    Pass,
+    /// It is carried out, and the connection ends without an answer.
+    LoseReply,
+    /// It is answered here: status, more header lines with their ends, body.
+    Answer(u16, String, String),
+}
+
+type Rule = Box<dyn FnMut(&Seen) -> Deal + Send>;
+
+struct State {
+    rule: Rule,
+    seen: Vec<Seen>,
+}
+
+/// The proxy; it ends when this is dropped.
+pub struct Proxy {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    pub async fn to(url: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(Mutex::new(State { rule: Box::new(|_| Deal::Pass), seen: Vec::new() }));
+        let (url, shared) = (url.to_owned(), Arc::clone(&state));
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (http, url, state) = (http.clone(), url.clone(), Arc::clone(&shared));
+                tokio::spawn(async move { serve(stream, &http, &url, &state).await });
+            }
+        });
+        Self { address, state, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn rule(&self, rule: impl FnMut(&Seen) -> Deal + Send + 'static) {
+        self.state.lock().unwrap().rule = Box::new(rule);
+    }
+
+    pub fn count(&self, method: &str, part: &str) -> usize {
+        self.state.lock().unwrap().seen.iter().filter(|seen| seen.is(method, part)).count()
+    }
+
+    pub fn total(&self) -> usize {
+        self.state.lock().unwrap().seen.len()
+    }
+}
+
+async fn serve(stream: TcpStream, http: &reqwest::Client, url: &str, state: &Mutex<State>) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        if stream.read_line(&mut first).await.ok()? == 0 {
+            return None;
+        }
+        let mut words = first.split_whitespace();
+        let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let (mut headers, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.ok()?;
+            if line.trim().is_empty() {
+                break;
+            }
+            let line = line.to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+            headers.push_str(&line);
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.ok()?;
+        let seen = Seen { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() };
+        let deal = {
+            let mut state = state.lock().unwrap();
+            state.seen.push(seen.clone());
+            (state.rule)(&seen)
+        };
+        let (status, more, text) = match deal {
+            Deal::Answer(status, more, text) => (status, more, text),
+            Deal::Pass | Deal::LoseReply => {
+                let lost = matches!(deal, Deal::LoseReply);
+                let mut request = http.request(seen.method.parse().ok()?, format!("{url}{}", seen.path));
+                for line in seen.headers.lines() {
+                    let (name, value) = line.split_once(':')?;
+                    if ["x-openstack-ironic-api-version", "content-type"].contains(&name) {
+                        request = request.header(name, value.trim());
+                    }
+                    // The value of this one is not in small letters.
+                    if name == "authorization" {
+                        return None;
+                    }
+                }
+                let response = request.body(seen.body.clone()).send().await.ok()?;
+                let status = response.status().as_u16();
+                let newest = response.headers().get("X-OpenStack-Ironic-API-Maximum-Version").cloned();
+                let more = newest
+                    .and_then(|text| {
+                        Some(format!("X-OpenStack-Ironic-API-Maximum-Version: {}\r\n", text.to_str().ok()?))
+                    })
+                    .unwrap_or_default();
+                let text = response.text().await.ok()?;
+                if lost {
+                    return None;
+                }
+                (status, more, text)
+            }
+        };
+        let body = if status == 204 { String::new() } else { text };
+        let answer = format!("HTTP/1.1 {status} x\r\n{more}Content-Length: {}\r\n\r\n{body}", body.len());
+        stream.get_mut().write_all(answer.as_bytes()).await.ok()?;
+    }
+}

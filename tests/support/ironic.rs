@@ -1,0 +1,336 @@
+//! A real Ironic (API, conductor and in-process messages in one program), as standalone installations run it.
+//!
+//! It ends with the test that started it, however that ends: a keeper waits until our end of a pipe is closed and then ends
+//! the process group, because a child of Ironic outlives a killed parent.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::server::free_port;
+
+/// Runs Ironic as the leader of a group of its own and says its process number; at the end, the whole group is killed.
+const KEEPER: &str = r#"
+trap '' INT TERM
+setsid "$@" >>"$KEPT_FOLDER/log" 2>&1 </dev/null &
+pid=$!
+echo "$pid"
+cat >/dev/null
+kill -9 "-$pid" 2>/dev/null
+wait "$pid" 2>/dev/null
+"#;
+
+/// The only account with `http_basic`.
+pub const USERNAME: &str = "admin";
+/// Its password.
+pub const PASSWORD: &str = "correct horse";
+/// With all that the tests use.
+const VERSION: &str = "1.95";
+
+/// How it shall be started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// HTTP basic instead of no authentication.
+    pub basic: bool,
+    /// Seconds that each call of a fake interface takes, during which the node is locked.
+    pub fake_delay: u32,
+    /// Seconds between two power synchronisations; 0: none.
+    pub sync_power: u32,
+}
+
+/// A running Ironic.
+pub struct Ironic {
+    keeper: Option<Child>,
+    folder: TempDir,
+    port: u16,
+    options: Options,
+    http: reqwest::Client,
+}
+
+fn tool(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/ironic").join(path);
+    assert!(path.exists(), "{} is missing: run tools/setup/run ironic", path.display());
+    path
+}
+
+impl Ironic {
+    /// Starts one with an empty database and waits until its conductor has registered.
+    pub async fn start(options: Options) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = TempDir::with_prefix("ironic-").unwrap();
+        fs::copy(tool("schema.sqlite"), folder.path().join("ironic.sqlite")).unwrap();
+        for name in ["tftp", "http", "images", "master", "lock", "state"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        if options.basic {
+            fs::write(folder.path().join("htpasswd"), password_file()).unwrap();
+        }
+        let port = free_port();
+        fs::write(folder.path().join("ironic.conf"), configuration(folder.path(), port, &options)).unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut ironic = Self { keeper: None, folder, port, options, http };
+        ironic.run().await;
+        ironic
+    }
+
+    async fn run(&mut self) {
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(tool("bin/ironic"))
+            .arg("--config-file")
+            .arg(self.folder.path().join("ironic.conf"))
+            .env("KEPT_FOLDER", self.folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid: i32 = line.trim().parse().unwrap();
+        self.keeper = Some(keeper);
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        self.eventually("Ironic answers", Duration::from_mins(2), async || {
+            assert!(rustix::process::test_kill_process(pid).is_ok(), "Ironic ended:\n{}", self.log());
+            let (status, drivers) = self.ask(Method::GET, "/v1/drivers", None).await?;
+            (status == 200 && drivers.to_string().contains("fake-hardware")).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends it as a power cut would. What it knows stays.
+    pub fn kill(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            keeper.wait().unwrap();
+        }
+    }
+
+    /// Ends it as a power cut would, and starts it again at the same address.
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.run().await;
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The folder whose files it serves to BMCs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
+        let mut request = self.http.request(method, format!("{}{path}", self.url()));
+        request = request.header("X-OpenStack-Ironic-API-Version", VERSION).timeout(Duration::from_mins(1));
+        if self.options.basic {
+            request = request.basic_auth(USERNAME, Some(PASSWORD));
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        let text = response.text().await.ok()?;
+        Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
+    }
+
+    /// A call of another client: its status and what it was answered with.
+    pub async fn try_call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        self.ask(method, path, body.as_ref()).await.unwrap_or_else(|| panic!("Ironic is away:\n{}", self.log()))
+    }
+
+    /// The same, which succeeds once the lock of the node is free.
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
+        self.eventually("the call is accepted", Duration::from_mins(1), async || {
+            let (status, answer) = self.try_call(method.clone(), path, body.clone()).await;
+            assert!(status < 300 || status == 409 || status == 503, "{method} {path}: {status} {answer}");
+            (status < 300).then_some(answer)
+        })
+        .await
+    }
+
+    pub async fn node(&self, name: &str) -> Value {
+        self.call(Method::GET, &format!("/v1/nodes/{name}"), None).await
+    }
+
+    /// Waits until a node is as it shall be.
+    pub async fn await_node(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.eventually(what, Duration::from_mins(1), async || {
+            let node = self.node(name).await;
+            wanted(&node).then_some(node)
+        })
+        .await
+    }
+
+    /// Sends a verb and waits for the state that it leads to.
+    pub async fn provision(&self, name: &str, verb: &str, state: &str) {
+        self.call(Method::PUT, &format!("/v1/nodes/{name}/states/provision"), Some(json!({ "target": verb }))).await;
+        self.await_node(name, state, |node| node["provision_state"] == state && node["reservation"].is_null()).await;
+    }
+
+    /// Changes power as another client, and waits for it.
+    pub async fn power(&self, name: &str, target: &str) {
+        self.call(Method::PUT, &format!("/v1/nodes/{name}/states/power"), Some(json!({ "target": target }))).await;
+        self.await_node(name, target, |node| node["power_state"] == target && node["target_power_state"].is_null())
+            .await;
+    }
+
+    /// A fake node that is deployed and on.
+    pub async fn active_node(&self, name: &str) {
+        self.call(Method::POST, "/v1/nodes", Some(json!({ "name": name, "driver": "fake-hardware" }))).await;
+        self.provision(name, "manage", "manageable").await;
+        self.provision(name, "adopt", "active").await;
+        self.power(name, "power on").await;
+    }
+
+    /// A node whose BMC speaks Redfish, manageable and with a known power state.
+    pub async fn redfish_node(&self, name: &str, address: &str, system: &str, account: (&str, &str)) {
+        let info = json!({
+            "redfish_address": address, "redfish_system_id": system,
+            "redfish_username": account.0, "redfish_password": account.1,
+        });
+        let node = json!({
+            "name": name, "driver": "redfish", "driver_info": info, "inspect_interface": "redfish",
+            "boot_interface": "redfish-virtual-media", "deploy_interface": "ramdisk",
+        });
+        self.call(Method::POST, "/v1/nodes", Some(node)).await;
+        self.provision(name, "manage", "manageable").await;
+    }
+
+    /// Sets or clears maintenance as an operator does.
+    pub async fn maintenance(&self, name: &str, reason: Option<&str>) {
+        let path = format!("/v1/nodes/{name}/maintenance");
+        match reason {
+            Some(reason) => self.call(Method::PUT, &path, Some(json!({ "reason": reason }))).await,
+            None => self.call(Method::DELETE, &path, None).await,
+        };
+    }
+
+    /// Changes the database, for what the API cannot bring about.
+    pub async fn sql(&self, statement: &str) {
+        let script = "import sqlite3, sys\n\
+                      db = sqlite3.connect(sys.argv[1], timeout=30)\n\
+                      db.execute(sys.argv[2])\n\
+                      db.commit()";
+        let output = tokio::process::Command::new(tool("bin/python"))
+            .args(["-c", script])
+            .arg(self.folder.path().join("ironic.sqlite"))
+            .arg(statement)
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    async fn eventually<T>(&self, what: &str, limit: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let until = std::time::Instant::now() + limit;
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            assert!(std::time::Instant::now() < until, "not in time: {what}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for Ironic {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// One account in the format of Apache's `htpasswd`; Ironic takes bcrypt only.
+fn password_file() -> String {
+    let script = "import bcrypt, sys\n\
+                  hash = bcrypt.hashpw(sys.argv[1].encode(), bcrypt.gensalt(4)).decode()\n\
+                  print(hash.replace('$2b$', '$2y$', 1))";
+    let output = Command::new(tool("bin/python")).args(["-c", script, PASSWORD]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    format!("{USERNAME}:{}", String::from_utf8_lossy(&output.stdout))
+}
+
+fn configuration(folder: &Path, port: u16, options: &Options) -> String {
+    let folder = folder.display();
+    let (strategy, delay) = (if options.basic { "http_basic" } else { "noauth" }, options.fake_delay);
+    let sync = options.sync_power;
+    format!(
+        "[DEFAULT]
+auth_strategy = {strategy}
+http_basic_auth_user_file = {folder}/htpasswd
+rpc_transport = none
+use_stderr = true
+host = conductor-1
+state_path = {folder}/state
+my_ip = 127.0.0.1
+enabled_hardware_types = fake-hardware,redfish
+default_network_interface = noop
+enabled_network_interfaces = noop
+enabled_power_interfaces = fake,redfish
+enabled_management_interfaces = fake,redfish,noop
+enabled_boot_interfaces = fake,redfish-virtual-media
+enabled_deploy_interfaces = fake,noop,ramdisk
+enabled_bios_interfaces = fake,no-bios
+enabled_inspect_interfaces = fake,no-inspect,redfish
+enabled_raid_interfaces = fake,no-raid
+enabled_rescue_interfaces = fake,no-rescue
+enabled_storage_interfaces = fake,noop
+enabled_vendor_interfaces = fake,no-vendor
+enabled_firmware_interfaces = fake,no-firmware
+enabled_console_interfaces = fake,no-console
+force_raw_images = false
+minimum_required_memory = 0
+[api]
+host_ip = 127.0.0.1
+port = {port}
+public_endpoint = http://127.0.0.1:{port}
+[database]
+connection = sqlite:///{folder}/ironic.sqlite
+[oslo_messaging_notifications]
+driver = noop
+[oslo_concurrency]
+lock_path = {folder}/lock
+[conductor]
+automated_clean = false
+sync_power_state_interval = {sync}
+heartbeat_interval = 5
+power_state_change_timeout = 30
+node_locked_retry_attempts = 1
+node_locked_retry_interval = 1
+[fake]
+power_delay = {delay}
+management_delay = 0
+boot_delay = 0
+deploy_delay = 0
+[redfish]
+connection_attempts = 2
+auth_type = basic
+[dhcp]
+dhcp_provider = none
+[pxe]
+tftp_root = {folder}/tftp
+images_path = {folder}/images
+tftp_master_path = {folder}/master
+[deploy]
+http_root = {folder}/http
+http_url = http://127.0.0.1:1
+[service_catalog]
+auth_type = none
+endpoint_override = http://127.0.0.1:{port}
+"
+    )
+}
