@@ -92,6 +92,13 @@ fn every_promise_names_a_test_that_exists() {
 }
 
 #[test]
+fn the_files_that_the_design_names_are_there() {
+    let (missing, named) = promises::missing_files(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(missing.is_empty(), "DESIGN.md names files that are not there: {missing:?}");
+    assert!(named > 40, "the files were not found in the text: {named}");
+}
+
+#[test]
 fn a_promise_without_a_test_is_found() {
     let root = tempfile::tempdir().expect("the temporary folder is writable");
     for folder in ["src", "tests"] {
@@ -103,4 +110,6 @@ fn a_promise_without_a_test_is_found() {
     fs::write(root.path().join("DESIGN.md"), table).expect("writable");
     let (problems, named) = promises::check(root.path());
     assert_eq!((problems.len(), named), (2, 2), "{problems:?}");
+    fs::write(root.path().join("DESIGN.md"), "`tests/one.rs` and `tests/two.rs`, `not a/file.rs`").expect("writable");
+    assert_eq!(promises::missing_files(root.path()), (vec!["tests/two.rs".to_owned()], 2));
 }

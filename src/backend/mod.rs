@@ -95,6 +95,15 @@ pub fn exported(servers: &BTreeMap<String, Listed>) -> String {
     serde_json::to_string_pretty(&entries).unwrap_or_default()
 }
 
+/// What an external system says of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalState {
+    /// Its state there.
+    pub state: String,
+    /// What uses it there, as the system names it.
+    pub user: Option<String>,
+}
+
 /// A way to reach servers.
 #[async_trait]
 pub trait Backend: Send + Sync + Debug {
@@ -125,6 +134,13 @@ pub trait Backend: Send + Sync + Debug {
     /// system.
     async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
         Some(self.ownership()?.requests().await)
+    }
+
+    /// The state of a server in its external system, in the words of that system. `None`: there is no such system, or it does not
+    /// answer.
+    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+        let found = self.ownership()?.state(server, false).await.ok()?;
+        Some(ExternalState { state: found.state, user: found.claim })
     }
 
     /// The claims and approvals of the servers' own maintenance system, where they have one.

@@ -112,14 +112,16 @@ impl Drive<'_> {
             }
             Need::Preparer => {
                 let checked = match boot.and_then(|boot| boot.ready_when) {
-                    Some(check) => probe.check_status(&check.url, check.status).await,
+                    Some(check) => probe.check_status(&self.engine.addresses.open(&check.url)?, check.status).await,
                     None => Ok(()),
                 };
                 self.facts.preparer = Some(checked.map_err(|error| error.to_string()));
             }
             Need::Completion => {
                 let checked = match spec.and_then(|spec| spec.complete_when) {
-                    Some(CompleteWhen::Url(check)) => probe.check_status(&check.url, check.status).await,
+                    Some(CompleteWhen::Url(check)) => {
+                        probe.check_status(&self.engine.addresses.open(&check.url)?, check.status).await
+                    }
                     _ => Ok(()),
                 };
                 self.facts.completion = Some(checked.map_err(|error| error.to_string()));

@@ -1,5 +1,5 @@
-//! Whole addresses of images: records keep them without their signatures, the process that acts has them from its
-//! configuration.
+//! Whole addresses of images and checks: records keep them without signatures and tokens, the process that acts has them from
+//! its configuration.
 
 use std::{
     collections::HashMap,
@@ -25,8 +25,9 @@ use super::EngineError;
 pub(super) struct Addresses(Mutex<HashMap<String, SecretString>>);
 
 impl Addresses {
-    /// Keeps the address of a specification; the newest signature counts.
+    /// Keeps the addresses of a specification; the newest signature counts.
     pub(super) fn keep(&self, spec: &Spec) {
+        spec.checks().for_each(|check| self.keep_as(seal(&check.url, None), &check.url));
         let Some(boot) = spec.boot.as_ref().filter(|boot| boot.method != BootMethod::BootOperator) else { return };
         let Some(image) = &boot.image else { return };
         self.keep_as(seal(image, boot.image_sha256.as_deref()), image);

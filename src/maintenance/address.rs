@@ -1,4 +1,4 @@
-//! Addresses of images that carry a signature.
+//! Addresses that carry a signature or a token: of images, and of the URLs that tell that something is ready or complete.
 //!
 //! Their query may let every reader fetch the image, so a record keeps the address without it: what leads to the image, and
 //! a digest of the parameters that choose it. The process that acts has the whole address from its configuration. Two
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::{
-    spec::{BootMethod, BootSpec, Spec},
+    spec::{BootMethod, BootSpec, CompleteWhen, Spec, UrlCheck},
     state::{Maintenance, PriorState},
 };
 
@@ -156,7 +156,27 @@ impl BootSpec {
             // Names in a registry have no signature.
             BootMethod::BootOperator | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
         };
-        Self { image, ..self.clone() }
+        let ready_when = self.ready_when.as_ref().map(UrlCheck::sealed);
+        Self { image, ready_when, ..self.clone() }
+    }
+}
+
+impl UrlCheck {
+    /// The check as a record keeps it: its address may hold a token.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        Self { url: seal(&self.url, None), status: self.status }
+    }
+}
+
+impl CompleteWhen {
+    /// The condition as a record keeps it.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        match self {
+            Self::PowerState(_) => self.clone(),
+            Self::Url(check) => Self::Url(check.sealed()),
+        }
     }
 }
 
@@ -164,7 +184,19 @@ impl Spec {
     /// The specification as a record keeps it.
     #[must_use]
     pub fn sealed(&self) -> Self {
-        Self { boot: self.boot.as_ref().map(BootSpec::sealed), ..self.clone() }
+        let boot = self.boot.as_ref().map(BootSpec::sealed);
+        let complete_when = self.complete_when.as_ref().map(CompleteWhen::sealed);
+        Self { boot, complete_when, ..self.clone() }
+    }
+
+    /// The addresses that are asked by the provider itself.
+    pub fn checks(&self) -> impl Iterator<Item = &UrlCheck> {
+        let completion = match &self.complete_when {
+            Some(CompleteWhen::Url(check)) => Some(check),
+            _ => None,
+        };
+        let ready = self.boot.as_ref().and_then(|boot| boot.ready_when.as_ref());
+        ready.into_iter().chain(completion)
     }
 }
 
@@ -222,6 +254,30 @@ mod tests {
         assert_eq!(spec(SIGNED).digest(), spec(&SIGNED.replace("abc123", "def456")).digest());
         assert_eq!(spec(SIGNED).digest(), spec(SIGNED).sealed().digest());
         assert_ne!(spec(SIGNED).digest(), spec(&SIGNED.replace("versionId=7", "versionId=8")).digest());
+    }
+
+    #[test]
+    fn a_record_keeps_no_token_of_a_check() {
+        let check = |token: &str| UrlCheck { url: format!("https://ci.example/job?id=7&token={token}"), status: 200 };
+        let spec = |token: &str| {
+            let boot = BootSpec {
+                ignition: None,
+                method: BootMethod::Pxe,
+                image: None,
+                image_sha256: None,
+                once: true,
+                boot_mode: None,
+                ready_when: Some(check(token)),
+            };
+            let complete_when = Some(CompleteWhen::Url(check(token)));
+            Spec { boot: Some(boot), complete_when, ..Spec::new(Kind::Maintenance, "node-1") }
+        };
+        let sealed = spec("s3cret").sealed();
+        assert!(!format!("{sealed:?}").contains("s3cret"), "{sealed:?}");
+        assert_eq!(sealed.checks().count(), 2);
+        assert!(sealed.checks().all(|check| is_sealed(&check.url)));
+        assert_eq!(spec("one").digest(), spec("two").digest(), "a token that was renewed");
+        assert_eq!(spec("one").digest(), spec("one").sealed().digest());
     }
 
     #[test]

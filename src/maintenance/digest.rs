@@ -93,6 +93,8 @@ impl Spec {
             allow_under,
             triggers,
         } = self;
+        // As the boot below: without a token that each run may renew.
+        let complete_when = complete_when.as_ref().map(CompleteWhen::sealed);
         let first = text(&Form1 {
             kind: *kind,
             server,

@@ -295,6 +295,10 @@ pub struct Capabilities {
     /// The virtual drive to fill, where the configuration names it.
     #[serde(default)]
     pub media_slot: Option<String>,
+    /// Whether the power that it shows follows only changes that are made through it: a system that switches itself off is not
+    /// seen.
+    #[serde(default)]
+    pub power_not_followed: bool,
 }
 
 impl Capabilities {

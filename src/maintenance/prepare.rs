@@ -10,7 +10,7 @@ use super::{
     node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
-    spec::{BootMethod, BootSpec, Spec},
+    spec::{BootMethod, BootSpec, CompleteWhen, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
@@ -260,6 +260,11 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
         let resets: Vec<String> = has.resets.iter().map(ToString::to_string).collect();
         let accepted = if resets.is_empty() { "none".to_owned() } else { resets.join(", ") };
         missing.push(("operation", format!("The machine does not accept {}; it lists {accepted}.", operation.reset)));
+    }
+    if has.power_not_followed && matches!(spec.complete_when, Some(CompleteWhen::PowerState(_))) {
+        let why = "The power of the server is not followed while it is in maintenance, so that a shutdown would not be seen. \
+                   Use complete_when = { url = ... }, or end the maintenance by destroy.";
+        missing.push(("complete_when", why.to_owned()));
     }
     let off = spec.server_power == Some(PowerTarget::Off) || (spec.boot.is_some() && spec.server_power.is_some());
     if off && !has.can(ForceOff) && !has.can(GracefulShutdown) {

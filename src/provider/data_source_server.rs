@@ -174,13 +174,16 @@ impl DataSource for Server {
                 ),
                 (
                     "state",
-                    computed(String, "With `metal_operator`: the Server's state, for example `Available`; else null."),
+                    computed(
+                        String,
+                        "The state in its external system: of the Server (`metal_operator`, for example `Available`), of the BareMetalHost (`metal3`, for example `provisioned (detached)`), of the node (`ironic`, for example `active (maintenance)`); else null.",
+                    ),
                 ),
                 (
                     "claim",
                     computed(
                         String,
-                        "With `metal_operator`: `namespace/name` of the ServerClaim that has it; else null.",
+                        "What uses it there: `namespace/name` of the ServerClaim (`metal_operator`), kind and name of the consumer (`metal3`), the UUID of the instance (`ironic`); else null.",
                     ),
                 ),
                 ("queue_length", computed(Number, "How many wait for it, the holder not counted.")),
@@ -267,11 +270,9 @@ impl DataSource for Server {
                 }
             }
         }
-        if let Some(there) = engine.ownership()
-            && let Ok(found) = there.state(&name, false).await
-        {
+        if let Some(found) = engine.backend().external_state(&name).await {
             model.state = known(Some(found.state).filter(|state| !state.is_empty()));
-            model.claim = known(found.claim);
+            model.claim = known(found.user);
         }
         let Some(key) = engine.known_lock_key(&name).await else { return Some(Value::Value(model)) };
         model.lock_key = Value::Value(key.to_string());

@@ -1,4 +1,4 @@
-//! The table of promises in DESIGN.md names tests that exist.
+//! What DESIGN.md names exists: the tests of its promises, the files of its story.
 
 use std::{
     collections::BTreeSet,
@@ -28,6 +28,20 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
         problems.extend(missing.map(|test| format!("there is no test {test}: {row}")));
     }
     (problems, named)
+}
+
+/// The files that the text names as `folder/file.rs` and that are neither below `src/` nor at the root, and how many it names.
+pub fn missing_files(root: &Path) -> (Vec<String>, usize) {
+    let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
+    let named: BTreeSet<&str> = design.split('`').skip(1).step_by(2).filter(|it| is_file(it)).collect();
+    let is_there = |name: &str| root.join("src").join(name).exists() || root.join(name).exists();
+    let missing = named.iter().filter(|name| !is_there(name)).map(|name| (*name).to_owned()).collect();
+    (missing, named.len())
+}
+
+fn is_file(word: &str) -> bool {
+    let is_source = Path::new(word).extension().is_some_and(|extension| extension == "rs");
+    is_source && word.contains('/') && !word.contains(char::is_whitespace)
 }
 
 fn functions(text: &str) -> impl Iterator<Item = &str> {

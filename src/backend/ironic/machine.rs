@@ -166,7 +166,9 @@ impl Machine for NodeMachine {
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let node = self.node().await?;
-        let mut has = Capabilities { resets: resets(&node), ..Capabilities::default() };
+        // Ironic's conductor leaves out nodes in maintenance when it synchronises power (39.0.0, conductor/manager.py,
+        // `_sync_power_states`).
+        let mut has = Capabilities { resets: resets(&node), power_not_followed: true, ..Capabilities::default() };
         boot::capabilities(&self.fleet, &node, &mut has).await?;
         Ok(has)
     }

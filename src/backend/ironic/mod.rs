@@ -32,7 +32,7 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine, NativeRequest};
+use super::{Backend, BackendError, ExternalState, Listed, Machine, NativeRequest};
 
 use client::Client;
 use fleet::Fleet;
@@ -116,6 +116,13 @@ impl Backend for IronicBackend {
         let address = self.fleet.client.address();
         let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
         Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
+    }
+
+    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+        let node = self.fleet.node(server, false).await.ok()?;
+        let state = node.provision_state.clone().unwrap_or_default();
+        let state = if node.maintenance { format!("{state} (maintenance)") } else { state };
+        Some(ExternalState { state, user: node.instance_uuid.clone() })
     }
 
     async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {

@@ -84,7 +84,7 @@ impl NodeMachine {
         let target = match node.power() {
             PowerState::On => "power on",
             PowerState::Off if !node.disable_power_off => "power off",
-            // Unknown is no goal.
+            // An unknown state is not a goal.
             _ => return Ok(()),
         };
         let request = format!("PUT states/power {target:?}");

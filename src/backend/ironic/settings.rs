@@ -8,7 +8,7 @@ use url::Url;
 /// How requests prove who asks.
 #[derive(Clone, Debug)]
 pub enum IronicAccess {
-    /// Nobody is asked: `auth_strategy = noauth`.
+    /// No credentials: `auth_strategy = noauth`.
     Open,
     /// HTTP basic: `auth_strategy = http_basic`.
     Basic {

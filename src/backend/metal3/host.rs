@@ -156,7 +156,7 @@ impl<'a> Host<'a> {
         matches!(self.state(), "provisioned" | "externally provisioned" | "ready" | "available")
     }
 
-    /// Whether a host runs for somebody: reboot annotations act only then.
+    /// Whether a host runs an image for its consumer: reboot annotations act only then.
     pub(super) fn is_provisioned(self) -> bool {
         matches!(self.state(), "provisioned" | "externally provisioned")
     }

@@ -141,7 +141,7 @@ impl Hosts {
             // The operator reads the values of Secrets without the white space around them.
             String::from_utf8(bytes)
                 .map(|text| text.trim().to_owned())
-                .map_err(|_| missing(&format!("has a {key} that is no text")))
+                .map_err(|_| missing(&format!("has a {key} that is not a text")))
         };
         Ok((part("username")?, SecretString::from(part("password")?)))
     }

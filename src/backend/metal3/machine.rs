@@ -84,7 +84,7 @@ impl HostMachine {
         let known = match &self.held {
             // The power before: the operator, not we, restores it once the annotation is gone.
             Some(wish) if off => host.marked().is_some_and(|author| author.uid == wish.uid),
-            // Nobody reads it while the host is detached.
+            // The operator does not read it while the host is detached.
             Some(_) => false,
             None => host.status() != "detached" && !host.is_paused() && !host.state().is_empty(),
         };

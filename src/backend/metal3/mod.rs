@@ -33,8 +33,11 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine, NativeRequest, plug::BackendPlugin as _, redfish::Trust};
+use super::{
+    Backend, BackendError, ExternalState, Listed, Machine, NativeRequest, plug::BackendPlugin as _, redfish::Trust,
+};
 
+use host::Host;
 use hosts::Hosts;
 use machine::HostMachine;
 
@@ -67,7 +70,7 @@ pub struct Metal3Backend {
 }
 
 impl Metal3Backend {
-    /// A backend; asks nobody.
+    /// Makes a backend. Sends no request.
     #[must_use]
     pub fn new(settings: Metal3Settings, clock: &Arc<dyn Clock>) -> Self {
         Self { hosts: Arc::new(Hosts::new(settings, Arc::clone(clock))), machines: Mutex::default() }
@@ -111,6 +114,16 @@ impl Backend for Metal3Backend {
         let cluster = ClusterIdentity { uid, server_uid, address: self.hosts.cluster.address() };
         let namespace = Some(self.hosts.namespace.clone());
         Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
+    }
+
+    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+        let object = self.hosts.host(server, false).await.ok()??;
+        let host = Host(&object);
+        let state = match host.status() {
+            "" | "OK" => host.state().to_owned(),
+            status => format!("{} ({status})", host.state()),
+        };
+        Some(ExternalState { state, user: host.consumer() })
     }
 
     async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {

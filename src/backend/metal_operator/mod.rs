@@ -70,7 +70,7 @@ pub struct MetalOperatorBackend {
 }
 
 impl MetalOperatorBackend {
-    /// A backend; asks nobody.
+    /// Makes a backend. Sends no request.
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
         let fleet = Fleet::new(settings, Arc::clone(clock));

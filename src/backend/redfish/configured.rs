@@ -197,7 +197,7 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     Ok(endpoint)
 }
 
-/// Why an address without TLS is not used as its configuration asks, if it is not. On this machine nobody listens.
+/// Why an address without TLS is not used as its configuration asks, if it is not. What stays on this machine passes no network.
 pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static str> {
     if endpoint.scheme() != "http" {
         return None;

@@ -60,7 +60,7 @@ pub struct RedfishBackend {
 }
 
 impl RedfishBackend {
-    /// A backend; asks nobody. The error names the server whose settings cannot be used.
+    /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
     pub fn new(mut settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
         // By address, account and trust; the few that differ only by password are told apart in the list.

@@ -27,7 +27,7 @@ fn patient() -> Control {
     Control { timeout: Duration::from_hours(100), ..control() }
 }
 
-fn asks() -> Spec {
+pub(super) fn asks() -> Spec {
     Spec { policy: Policy::OwnerApproval, ..spec() }
 }
 
@@ -36,14 +36,14 @@ fn owner(world: &World) -> Engine {
     Engine::new(Parts { owner: "owners".into(), ..process.parts })
 }
 
-async fn claimed(world: &World) -> (Engine, LockKey) {
+pub(super) async fn claimed(world: &World) -> (Engine, LockKey) {
     let owner = owner(world);
     let id = MaintenanceId::new("db", "a").unwrap();
     let (key, _) = owner.claim(&ClaimWish { id, server: "node".into(), contact: None }).await.unwrap();
     (owner, key)
 }
 
-fn yes(maintenance: Option<&str>) -> ApprovalWish {
+pub(super) fn yes(maintenance: Option<&str>) -> ApprovalWish {
     let maintenance = maintenance.map(|name| MaintenanceId::new("ops", name).unwrap());
     ApprovalWish { maintenance, digest: None, not_before: None, expires: None }
 }

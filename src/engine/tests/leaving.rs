@@ -12,6 +12,8 @@ struct Said {
     /// The incarnation of the maintenance whose request is there.
     request: Option<String>,
     grants: bool,
+    /// Whether it knows only in and out, and no owners: entered under our lock.
+    flag: bool,
     /// What asking, looking and taking back fail with. A request is made all the same.
     enter: Option<BackendError>,
     look: Option<BackendError>,
@@ -32,13 +34,16 @@ fn failing(error: Option<&BackendError>) -> Result<(), BackendError> {
 #[async_trait]
 impl NativeMaintenance for Operated {
     async fn system(&self, _operation: bool) -> Result<System, BackendError> {
-        Ok(System { name: "theirs".into(), order: Order::Theirs, enters: true, boots: false, owners: true })
+        let flag = self.said.lock().unwrap().flag;
+        let order = if flag { Order::Ours } else { Order::Theirs };
+        Ok(System { name: "theirs".into(), order, enters: true, boots: false, owners: !flag })
     }
     async fn look(&self, wish: &NativeWish, _fresh: bool) -> Result<NativeView, BackendError> {
         let said = self.said.lock().unwrap();
         failing(said.look.as_ref())?;
         let standing = match &said.request {
             Some(uid) if *uid == wish.uid && said.grants => Standing::Granted,
+            Some(uid) if *uid == wish.uid && said.flag => Standing::Entering("the operator".into()),
             Some(uid) if *uid == wish.uid => Standing::Waiting("the owner".into()),
             _ => Standing::Absent,
         };
@@ -242,4 +247,38 @@ async fn what_is_held_stays_held_when_it_cannot_be_looked_at() {
     assert!(said.lock().unwrap().request.is_some());
     let lines = engine.queue().await.unwrap();
     assert_eq!((lines.len(), lines[0].state), (1, "InMaintenance"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_of_whom_the_external_system_knows_nothing_are_asked_here() {
+    let world = World::new();
+    let (owner, key) = super::asking::claimed(&world).await;
+    let (engine, said) = operated(&world);
+    {
+        let mut said = said.lock().unwrap();
+        (said.flag, said.grants) = (true, true);
+    }
+    let running = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.hold(&wish("m", super::asking::asks()), &control()).await })
+    };
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!running.is_finished());
+    assert_eq!(said.lock().unwrap().request, None, "not entered before the owner approved");
+    owner.approve(&key, &Uid("b".into()), &super::asking::yes(Some("m"))).await.unwrap();
+    assert_eq!(running.await.unwrap().unwrap().finish, Finish::Reached);
+    assert!(said.lock().unwrap().request.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_being_entered_is_not_switched_off_by_force() {
+    let world = World::new();
+    let (engine, said) = operated(&world);
+    said.lock().unwrap().flag = true;
+    let running = waiting(&engine, &said, wish("m", spec())).await;
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert!(!running.is_finished(), "the limit of the maintenance ends it, no other");
+    assert!(world.machine.with(|inside| inside.resets.is_empty()));
+    said.lock().unwrap().grants = true;
+    assert_eq!(running.await.unwrap().unwrap().finish, Finish::Reached);
 }
