@@ -155,7 +155,7 @@ impl Ironic {
 
     /// The same, which succeeds once the lock of the node is free.
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
-        self.eventually("the call is accepted", Duration::from_mins(1), async || {
+        self.eventually("the call is accepted", Duration::from_mins(4), async || {
             let (status, answer) = self.try_call(method.clone(), path, body.clone()).await;
             assert!(status < 300 || status == 409 || status == 503, "{method} {path}: {status} {answer}");
             (status < 300).then_some(answer)
@@ -169,7 +169,7 @@ impl Ironic {
 
     /// Waits until a node is as it shall be.
     pub async fn await_node(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.eventually(what, Duration::from_mins(1), async || {
+        self.eventually(what, Duration::from_mins(4), async || {
             let node = self.node(name).await;
             wanted(&node).then_some(node)
         })
@@ -318,6 +318,7 @@ boot_delay = 0
 deploy_delay = 0
 [redfish]
 connection_attempts = 2
+connection_retry_interval = 1
 auth_type = basic
 [dhcp]
 dhcp_provider = none
