@@ -49,8 +49,15 @@ impl Bench {
         self.backend.machine("n1").unwrap()
     }
 
+    /// Where the maintenance stands; a node that is locked meanwhile is waited for, as a run does.
     pub async fn look(&self, wish: &NativeWish) -> NativeView {
-        self.machine().native().unwrap().look(wish, true).await.unwrap()
+        let until = std::time::Instant::now() + Duration::from_mins(1);
+        loop {
+            match self.machine().native().unwrap().look(wish, true).await {
+                Ok(view) => return view,
+                Err(error) => assert!(error.is_transient() && std::time::Instant::now() < until, "{error}"),
+            }
+        }
     }
 
     pub async fn standing(&self, wish: &NativeWish) -> Standing {

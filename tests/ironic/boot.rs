@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use reqwest::Method;
 use terraform_provider_metal::{
-    backend::{BackendError, Machine},
-    maintenance::machine::{BootOverride, MediaSlot},
+    backend::{Backend as _, BackendError, Machine, ironic::IronicAccess},
+    maintenance::{
+        machine::{BootOverride, MediaSlot},
+        native::Standing,
+    },
 };
 
 use crate::{
-    bench::{Bench, RedfishBench, entered, wish},
+    bench::{Bench, RedfishBench, backend, entered, wish},
     proxy::{Deal, Proxy},
 };
 
@@ -69,6 +72,31 @@ async fn a_boot_device_that_was_not_used_does_not_stay() {
     assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
     let left = bench.ironic.call(Method::GET, "/v1/nodes/n1/management/boot_device", None).await;
     assert_eq!(left["boot_device"], "disk", "Ironic cannot remove one");
+}
+
+#[tokio::test]
+async fn a_node_is_not_entered_before_its_boot_device_is_known() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let machine = behind.machine("n1").unwrap();
+    let native = machine.native().unwrap();
+    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
+        true => Deal::Answer(409, String::new(), r#"{"error_message": "Node n1 is locked by host c1"}"#.into()),
+        false => Deal::Pass,
+    });
+    let locked = native.look(&wish(), true).await.unwrap_err();
+    assert!(locked.is_transient() && locked.to_string().contains("is locked"), "{locked}");
+    proxy.rule(|_| Deal::Pass);
+    let known = native.look(&wish(), true).await.unwrap();
+    assert_eq!((known.standing, known.memory.contains_key("boot_device")), (Standing::Absent, true));
+    // An interface that has no boot devices at all has none to give back.
+    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
+        true => Deal::Answer(400, String::new(), r#"{"error_message": "not supported"}"#.into()),
+        false => Deal::Pass,
+    });
+    let known = native.look(&wish(), true).await.unwrap();
+    assert_eq!(known.memory["boot_device"], "none");
 }
 
 #[tokio::test]

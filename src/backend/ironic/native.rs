@@ -100,17 +100,23 @@ impl NodeMachine {
         }
     }
 
-    /// What is to be known again when the node is left. The boot device is read where that works.
-    async fn memory(&self, node: &Node) -> BTreeMap<String, String> {
+    /// What is to be known again when the node is left.
+    ///
+    /// # Errors
+    ///
+    /// One that passes while reading the boot device: a node that is entered without it could not get it back. Where the
+    /// node's interfaces cannot tell one at all, there is none to give back.
+    async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
         match boot::observe(&self.fleet, node).await {
             Ok(seen) => {
                 let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
                 memory.insert(BOOT.to_owned(), device);
             }
-            Err(error) => tracing::debug!(%error, "the boot device could not be read"),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => tracing::warn!(%error, "the boot device cannot be read"),
         }
-        memory
+        Ok(memory)
     }
 
     /// A boot device that holds for the next start, where none was set before: Ironic cannot remove it.
@@ -147,7 +153,7 @@ impl NativeMaintenance for NodeMachine {
         };
         let standing = flag::standing(&node, wish);
         let memory = match standing {
-            Standing::Absent if wish.enters && wish.memory.is_empty() => self.memory(&node).await,
+            Standing::Absent if wish.enters && wish.memory.is_empty() => self.memory(&node).await?,
             _ => BTreeMap::new(),
         };
         let behind = match standing {
