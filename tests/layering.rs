@@ -38,6 +38,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "backend",
         &[
+            "maintenance::drain",
             "maintenance::ids",
             "maintenance::location",
             "maintenance::machine",

@@ -5,10 +5,12 @@
 
 mod cluster;
 mod cluster_block;
+mod drain;
 mod error;
 mod guard;
 mod inspection;
 pub mod ironic;
+pub mod kubernetes_node;
 mod machines;
 pub mod metal3;
 pub mod metal_operator;
@@ -28,6 +30,7 @@ use crate::maintenance::{
     native::{Asks, NativeView, NativeWish, Order, System},
 };
 
+pub use drain::NodeDrain;
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};

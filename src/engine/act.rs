@@ -104,6 +104,7 @@ impl Drive<'_> {
             }
             Need::Native => self.look_native(false).await?,
             Need::Node => self.look_node().await?,
+            Need::Drain => self.look_drain().await?,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -187,6 +188,9 @@ impl Drive<'_> {
         let call = never_beyond(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
+                Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
+                    guarded(ours, self.call_drain(&action)).await
+                }
                 _ => guarded(ours, perform(machine, native, opened.clone())).await,
             }
         });
@@ -331,7 +335,14 @@ async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Actio
                 None => Ok(()),
             }
         }
-        Action::Record | Action::CheckImage | Action::AskPreparer | Action::TakeNode | Action::ReturnNode => Ok(()),
+        Action::Record
+        | Action::CheckImage
+        | Action::AskPreparer
+        | Action::TakeNode
+        | Action::ReturnNode
+        | Action::CordonNode { .. }
+        | Action::EvictPods
+        | Action::UncordonNode => Ok(()),
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {
             machine.set_boot_override(&wanted, clear_http_boot_uri).await

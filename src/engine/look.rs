@@ -45,6 +45,8 @@ pub struct Seen {
     pub taken_away: Option<String>,
     /// Why the Lease of its Kubernetes Node, which came with the hold, is not ours any more.
     pub node_lost: Option<String>,
+    /// Why its drained Node may get Pods again, where that was seen.
+    pub drain_lost: Option<String>,
 }
 
 impl Engine {
@@ -148,7 +150,7 @@ impl Engine {
     /// A record and its machine. The machine is asked only while the record holds it.
     pub async fn seen(&self, server: &str, held: Held) -> Seen {
         if let Err(error) = self.reaches(&held.record).await {
-            return Seen { held, machine: Err(unreached(error)), taken_away: None, node_lost: None };
+            return Seen { held, machine: Err(unreached(error)), taken_away: None, node_lost: None, drain_lost: None };
         }
         let machine = match self.parts.backend.machine(server) {
             Ok(plain) => match self.machine_of(&held.record) {
@@ -159,7 +161,8 @@ impl Engine {
         };
         let taken_away = self.taken_away(&held.record).await;
         let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
-        Seen { held, machine, taken_away, node_lost }
+        let drain_lost = self.drain_lost(&held.record).await.filter(|_| held.active);
+        Seen { held, machine, taken_away, node_lost, drain_lost }
     }
 
     /// Why the external system does not keep the server for a record any more, where that was seen.

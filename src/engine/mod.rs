@@ -4,6 +4,7 @@ mod act;
 mod addresses;
 mod check;
 mod consent;
+mod drain;
 mod drive;
 mod driven;
 mod entry;
@@ -36,10 +37,12 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Machine},
+    backend::{Backend, Machine, NodeDrain},
     clock::Clock,
     maintenance::{
+        drain::DrainWish,
         ids::{LockKey, Runner, Uid},
+        machine::ResetType,
         node::{NodeLease, NodeWish},
         power::Limits,
         spec::{Kind, Policy, Spec},
@@ -137,6 +140,10 @@ pub struct Nodes {
     pub leases: BTreeMap<String, NodeLease>,
     /// Whether a maintenance takes it, and does not only wait until no other component holds it.
     pub take: bool,
+    /// How a server's Node is drained, by the server's name: the provider's `kubernetes_node`.
+    pub drains: BTreeMap<String, DrainWish>,
+    /// What drains them.
+    pub drainer: Option<Arc<dyn NodeDrain>>,
 }
 
 /// Drives records. Shared by every resource of a provider configuration.
@@ -216,6 +223,7 @@ impl Engine {
         Spec {
             always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
             node: lease.map(|lease| NodeWish { lease: lease.clone(), take }),
+            drain: self.parts.nodes.drains.get(&spec.server).filter(|_| stops_node(spec)).cloned(),
             ..spec.sealed()
         }
     }
@@ -254,5 +262,15 @@ impl Engine {
         self.parts.store.close().await;
         // Last: whoever finds the lease still there may ask whether we live.
         process::end_mark(&self.parts.runner.process);
+    }
+}
+
+/// Whether a wish stops what runs on the server, so that its Node is drained first. Switching a server on stops nothing, and a
+/// boot configuration changes the next start only.
+fn stops_node(spec: &Spec) -> bool {
+    match spec.kind {
+        Kind::Maintenance => true,
+        Kind::Operation => spec.operation.as_ref().is_none_or(|operation| operation.reset != ResetType::On),
+        Kind::BootConfiguration => false,
     }
 }

@@ -55,7 +55,7 @@ pub fn wish_of(record: &Maintenance, store: &str) -> NativeWish {
     }
 }
 
-fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
+pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
     NativeWish {
         store: store.to_owned(),
         uid: String::new(),

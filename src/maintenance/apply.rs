@@ -8,7 +8,7 @@ use super::{
     address,
     change::{Applied, Change, LockChange, Moment, Unreadable},
     decide::Finish,
-    hand_over,
+    drain, hand_over,
     ids::{Fence, Uid},
     lock::{Enqueued, Refusal, ServerLock},
     machine::ResetType,
@@ -293,6 +293,7 @@ impl ServerLock {
             let boots = matches!(action, Action::Reset(ResetType::On));
             record.booted |= preparing && boots && record.spec.boot.is_some();
             node::note_taken(record, action);
+            drain::note_cordoned(record, action);
             record.note_update_call(action);
             if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
                 native.asked = true;

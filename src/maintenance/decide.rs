@@ -326,7 +326,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     if at.intent.timed_out {
         return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
     }
-    if !matches!(step, Step::LeaveNative | Step::ReturnNode)
+    if !matches!(step, Step::LeaveNative | Step::UncordonNode | Step::ReturnNode)
         && let Some(decision) = native::check(at, record)
     {
         return decision;

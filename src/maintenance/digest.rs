@@ -76,8 +76,9 @@ impl Spec {
             require_claim,
             escalate_after,
             always_perform,
-            // The Lease of a Node says where the server runs, not what happens to it.
+            // The Node says where the server runs, not what happens to it.
             node: _,
+            drain: _,
             reason,
             ticket,
             priority,

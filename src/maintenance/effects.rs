@@ -78,7 +78,10 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         | Action::EnterNative
         | Action::LeaveNative
         | Action::TakeNode
-        | Action::ReturnNode => None,
+        | Action::ReturnNode
+        | Action::CordonNode { .. }
+        | Action::EvictPods
+        | Action::UncordonNode => None,
     }
 }
 

@@ -84,6 +84,7 @@ impl ServerLock {
             phase: Phase::Pending,
             prior: None,
             node: NodeRecord::default(),
+            drained: None,
             took_over: None,
             handed_to: None,
             booted: false,

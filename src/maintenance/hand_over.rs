@@ -52,7 +52,10 @@ impl HandOver {
 
 /// Whether this maintenance may pass its server on, or take it, as it is.
 fn is_direct(record: &Maintenance) -> bool {
-    let node = record.node.taken.is_some() || record.spec.node.as_ref().is_some_and(|node| node.take);
+    let node = record.node.taken.is_some()
+        || record.spec.node.as_ref().is_some_and(|node| node.take)
+        || record.drained.is_some()
+        || record.spec.drain.is_some();
     record.spec.hand_over == HandOver::Direct
         && record.spec.kind == Kind::Maintenance
         && record.native.is_none()

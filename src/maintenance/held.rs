@@ -20,7 +20,7 @@ pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decisi
             return decision;
         }
         if record.spec.kind == Kind::Operation {
-            // It is done, and there is nothing to put back: nobody's turn is needed.
+            // It is done, and there is nothing to restore: no turn is needed.
             return Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
         }
         if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {

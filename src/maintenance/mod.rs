@@ -12,6 +12,7 @@ pub mod approval;
 pub mod change;
 pub mod decide;
 pub mod digest;
+pub mod drain;
 pub mod effects;
 mod enqueue;
 pub mod extension;

@@ -100,6 +100,8 @@ pub enum Need {
     Native,
     /// Whose the Lease of its Kubernetes Node is.
     Node,
+    /// Whether that Node is cordoned, and which Pods are left on it.
+    Drain,
 }
 
 /// `at + duration`, or the end of time.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     address,
+    drain::{self, DrainView},
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
     media,
     native::{self, Native, NativeView, Order},
@@ -39,6 +40,8 @@ pub struct Facts {
     pub native: Option<NativeView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
+    /// That Node and its Pods.
+    pub drain: Option<DrainView>,
 }
 
 /// The steps that a wish needs, in order.
@@ -56,11 +59,18 @@ pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
         steps.push(Step::CheckImage);
     }
+    if spec.parent.is_none() && spec.drain.is_some() {
+        steps.push(Step::DrainNode);
+    }
     if entered {
         steps.push(Step::EnterNative);
     }
     if spec.operation.is_some() {
         steps.push(Step::Operate);
+        // The server is free as soon as an operation is done: its Node has to be back before.
+        if steps.contains(&Step::DrainNode) {
+            steps.push(Step::UncordonNode);
+        }
     }
     if let Some(boot) = &spec.boot {
         if spec.server_power.is_some() {
@@ -102,6 +112,8 @@ pub fn judge(
             Some(Ok(())) => Verdict::Done,
             Some(Err(problem)) => Verdict::Fail(problem.clone()),
         },
+        Step::DrainNode => drain::drain(record, progress, facts, limits, now),
+        Step::UncordonNode => drain::uncordon(record, progress, facts, limits, now),
         Step::EnterNative => native::enter(progress, facts, limits, now),
         Step::SwitchOff => {
             let Some(machine) = &facts.machine else {

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::{
-    address,
+    address, drain,
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
     native, node,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
@@ -23,6 +23,9 @@ pub fn steps(record: &Maintenance) -> Vec<Step> {
     // Last: a claimed server that is handed back switched off would boot from the network.
     if native::must_leave(record) {
         steps.push(Step::LeaveNative);
+    }
+    if record.drained.is_some() {
+        steps.push(Step::UncordonNode);
     }
     if record.node.taken.is_some() {
         steps.push(Step::ReturnNode);
@@ -106,6 +109,9 @@ pub fn judge(
 ) -> Verdict {
     if step == Step::LeaveNative {
         return native::leave(progress, facts, limits, now);
+    }
+    if step == Step::UncordonNode {
+        return drain::uncordon(record, progress, facts, limits, now);
     }
     if step == Step::ReturnNode {
         return node::give_back(progress, facts, limits, now);

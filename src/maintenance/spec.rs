@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    drain::DrainWish,
     hand_over::HandOver,
     ids::Uid,
     machine::{BootMode, Ignition, PowerTarget, shown_url},
@@ -187,6 +188,9 @@ pub struct Spec {
     /// The Kubernetes Node that runs on the server, as the provider's `node_leases` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeWish>,
+    /// How the Node that runs on the server is drained, as the provider's `kubernetes_node` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainWish>,
     /// Why, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
@@ -232,6 +236,7 @@ impl Spec {
             escalate_after: None,
             always_perform: false,
             node: None,
+            drain: None,
             reason: None,
             ticket: None,
             priority: 0,

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    drain::DrainRecord,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     location::Location,
     machine::{BootOverride, MediaSlot, PowerState},
@@ -234,6 +235,9 @@ pub struct Maintenance {
     /// What is known of the Lease of the Kubernetes Node that runs on it.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
     pub node: NodeRecord,
+    /// The Kubernetes Node that may be cordoned by us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<DrainRecord>,
     /// Digest of `spec` as it was asked.
     pub digest: String,
     /// A change of `spec` that is under way on a server that is held already.

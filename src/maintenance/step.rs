@@ -20,6 +20,8 @@ pub enum Step {
     RecordPriorState,
     /// The image is reachable and is the one that was meant.
     CheckImage,
+    /// Drain the Kubernetes Node that runs on the server.
+    DrainNode,
     /// Take the server out of service in its own maintenance system, where that has no queue.
     EnterNative,
     /// Off, so that the boot change takes effect at the next start.
@@ -48,6 +50,8 @@ pub enum Step {
     Verify,
     /// Give the server back to its own maintenance system.
     LeaveNative,
+    /// Uncordon its Kubernetes Node, once that is Ready again.
+    UncordonNode,
     /// Give the Lease of its Kubernetes Node back.
     ReturnNode,
 }
@@ -58,6 +62,7 @@ impl fmt::Display for Step {
             Self::TakeNode => "taking the Lease of its Node",
             Self::RecordPriorState => "recording how it is",
             Self::CheckImage => "checking the image",
+            Self::DrainNode => "draining its Node",
             Self::EnterNative => "taking it out of service in its own system",
             Self::SwitchOff => "switching off",
             Self::ConfigureBoot => "setting the boot override",
@@ -72,6 +77,7 @@ impl fmt::Display for Step {
             Self::RestorePower => "putting the power back",
             Self::Verify => "verifying that it is as before",
             Self::LeaveNative => "giving it back to its own system",
+            Self::UncordonNode => "uncordoning its Node",
             Self::ReturnNode => "giving back the Lease of its Node",
         })
     }
@@ -117,6 +123,15 @@ pub enum Action {
     TakeNode,
     /// Give that Lease back.
     ReturnNode,
+    /// Cordon the Kubernetes Node of the server.
+    CordonNode {
+        /// The cluster, by the UID of its namespace `kube-system`, where a role lets that be read.
+        cluster: Option<String>,
+    },
+    /// Ask once for the eviction of each of its Pods.
+    EvictPods,
+    /// Uncordon it.
+    UncordonNode,
 }
 
 impl Action {
@@ -141,6 +156,9 @@ impl fmt::Display for Action {
             Self::LeaveNative => write!(f, "take the request back from the server's own system"),
             Self::TakeNode => write!(f, "take the Lease of its Node"),
             Self::ReturnNode => write!(f, "give back the Lease of its Node"),
+            Self::CordonNode { .. } => write!(f, "cordon its Node"),
+            Self::EvictPods => write!(f, "evict the Pods of its Node"),
+            Self::UncordonNode => write!(f, "uncordon its Node"),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
 
 use super::{
     backend_block::{block_attribute, has_unknown, read},
+    kubernetes_node::{KubernetesNodeModel, kubernetes_node_attributes},
     node_leases::{NodeLeasesModel, node_leases_attributes},
     schema::{attributes, optional, schema},
     values::{Text, bad, duration, given, not_empty},
@@ -37,6 +38,7 @@ pub struct ProviderModel {
     power_timeout: Text,
     image_ca_certificate_file: Text,
     node_leases: Value<NodeLeasesModel>,
+    kubernetes_node: Value<KubernetesNodeModel>,
     /// The blocks of the backends, by name.
     #[serde(flatten)]
     backends: BTreeMap<String, ValueAny>,
@@ -97,6 +99,13 @@ pub(super) fn provider_schema() -> Schema {
             ),
         ),
         (
+            "kubernetes_node",
+            optional(
+                kubernetes_node_attributes(),
+                "Kubernetes Nodes that run on the servers and are drained before a server is taken out of service or restarted: cordoned, and their Pods evicted as disruption budgets allow. Afterwards a Node is uncordoned once it is Ready again. A Node that was cordoned before stays cordoned.",
+            ),
+        ),
+        (
             "node_leases",
             optional(
                 node_leases_attributes(),
@@ -134,7 +143,13 @@ impl ProviderModel {
             Value::Null => false,
             Value::Value(leases) => leases.has_unknown(),
         };
+        let kubernetes_node = match &self.kubernetes_node {
+            Value::Unknown => true,
+            Value::Null => false,
+            Value::Value(nodes) => nodes.has_unknown(),
+        };
         self.backends.values().any(has_unknown)
+            || kubernetes_node
             || node_leases
             || windows
             || self.history_days.is_unknown()
@@ -175,6 +190,10 @@ impl ProviderModel {
             Value::Value(leases) => Some(leases.check(diags)),
             _ => None,
         };
+        let kubernetes_node = match &self.kubernetes_node {
+            Value::Value(nodes) => Some(nodes.check(diags)),
+            _ => None,
+        };
         if !diags.errors.is_empty() {
             return None;
         }
@@ -193,6 +212,7 @@ impl ProviderModel {
             image_ca_certificate_file: given(&self.image_ca_certificate_file).map(str::to_owned),
             backend,
             node_leases,
+            kubernetes_node,
         })
     }
 

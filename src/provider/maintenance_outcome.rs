@@ -290,6 +290,15 @@ pub(super) async fn refresh(
             ),
         );
     }
+    if let Some(why) = &seen.drain_lost {
+        warn(
+            "The drained Node of a hold gets Pods again",
+            format!(
+                "{server}: {why}. The lock is still held, and Pods may start on the server while it is worked on. Cordon the Node \
+                 again, or release the server."
+            ),
+        );
+    }
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted

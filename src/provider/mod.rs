@@ -26,6 +26,7 @@ mod function_in_window;
 mod function_next_window;
 mod function_window;
 mod identity;
+mod kubernetes_node;
 mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;

@@ -389,6 +389,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
             .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
     }
     lines.extend(engine.node_outlook(spec).await);
+    lines.extend(engine.drain_outlook(spec).await);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));

@@ -38,6 +38,8 @@ pub struct Input {
     pub backend: BackendInput,
     /// The Kubernetes Nodes that run on the servers.
     pub node_leases: Option<NodeLeasesInput>,
+    /// How those are drained.
+    pub kubernetes_node: Option<KubernetesNodeInput>,
 }
 
 /// A backend and its block.
@@ -65,4 +67,23 @@ pub struct NodeLeasesInput {
     pub take: bool,
     /// The namespace of the Leases.
     pub namespace: Option<String>,
+}
+
+/// Which Kubernetes Nodes are drained for which servers, as it was written.
+#[derive(Clone, Debug, Default)]
+pub struct KubernetesNodeInput {
+    /// The Node of a server, by the server's name.
+    pub nodes: BTreeMap<String, String>,
+    /// The kubeconfig file of their cluster.
+    pub kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub context: Option<String>,
+    /// How long evicting may take.
+    pub drain_timeout: Option<Duration>,
+    /// How long a Node may take to be Ready again.
+    pub ready_timeout: Option<Duration>,
+    /// Whether Pods are evicted whose `emptyDir` volumes are lost with them.
+    pub delete_emptydir_data: bool,
+    /// Whether Pods are evicted that no controller starts again.
+    pub force: bool,
 }

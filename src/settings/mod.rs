@@ -6,6 +6,7 @@
 mod error;
 mod identity;
 mod input;
+mod nodes;
 mod secrets;
 mod store;
 
@@ -14,9 +15,8 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     backend::plug::{Connected, Problem},
     clock::{Clock, SystemClock},
-    engine::{Engine, Nodes, Parts, Tuning},
-    kubernetes::NODE_LEASES,
-    maintenance::{node::NodeLease, power::Limits},
+    engine::{Engine, Parts, Tuning},
+    maintenance::power::Limits,
     probe::{HttpProbe, ProbeSettings},
     store::{MemoryStore, Store},
 };
@@ -24,7 +24,7 @@ use crate::{
 pub use crate::backend::plug::Warning;
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{BackendInput, Input, NodeLeasesInput};
+pub use input::{BackendInput, Input, KubernetesNodeInput, NodeLeasesInput};
 pub use secrets::image_addresses;
 pub use store::{missing_store, open_store};
 
@@ -97,7 +97,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     if let Some(detail) = store.reach_warning() {
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
-    let nodes = nodes(input.node_leases, &store.address())?;
+    let nodes = nodes::nodes(input.node_leases, input.kubernetes_node, &store.address(), env, &clock)?;
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {
@@ -135,20 +135,4 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         tuning,
     });
     Ok(Built { engine, warnings })
-}
-
-/// Which Nodes are minded. Their Leases lie in the store's cluster.
-fn nodes(input: Option<NodeLeasesInput>, store: &str) -> Result<Nodes, SettingsError> {
-    let Some(input) = input else { return Ok(Nodes::default()) };
-    if !store.starts_with("kubernetes://") {
-        let problem = format!(
-            "the Leases of Nodes lie in the cluster of the coordination store, and {store} is in none; use a \
-             coordination_url of the form kubernetes://namespace, or leave node_leases out"
-        );
-        return Err(SettingsError::Value { attribute: vec!["node_leases".to_owned()], problem });
-    }
-    let namespace = input.namespace.unwrap_or_else(|| NODE_LEASES.to_owned());
-    let lease = |node| NodeLease { namespace: namespace.clone(), node };
-    let leases = input.nodes.into_iter().map(|(server, node)| (server, lease(node))).collect();
-    Ok(Nodes { leases, take: input.take })
 }

@@ -29,6 +29,7 @@ mod hosts;
 mod identity;
 mod interrupt;
 mod ironic;
+mod kubernetes_node;
 mod lost_reply;
 mod many_runs;
 mod metal3;

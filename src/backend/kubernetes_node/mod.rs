@@ -1,0 +1,249 @@
+//! The Kubernetes Nodes that run on servers: cordoned, drained through the eviction API, and uncordoned.
+//!
+//! A Node that we cordon carries our annotations, written in the same patch: by them the maintenance that cordoned it is known,
+//! and only that one uncordons it. An eviction honours disruption budgets (Kubernetes API, `pods/eviction`): 429 says which
+//! budget allows none now.
+
+mod pods;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    kubernetes::{Cluster, ClusterError, Request},
+    maintenance::{
+        drain::{DrainView, DrainWish},
+        native::NativeWish,
+    },
+};
+
+use super::{
+    BackendError, NodeDrain, before_change,
+    cluster::{self, MANAGER, OUR_UID},
+};
+use pods::{Standing, shown, standing};
+
+/// Our annotation: whether the Node was Ready when we cordoned it.
+const WAS_READY: &str = "terraform-provider-metal/was-ready";
+/// The namespace in which kubelets renew the Leases of their Nodes.
+const HEARTBEATS: &str = "kube-node-lease";
+/// Evictions asked for at once.
+const AT_ONCE: usize = 8;
+
+/// The Nodes of one cluster.
+#[derive(Debug)]
+pub struct KubernetesNodes {
+    cluster: Cluster,
+    uid: OnceCell<Option<String>>,
+    /// Why a Pod was not evicted when that was asked last, by its UID.
+    blocked: Mutex<BTreeMap<String, String>>,
+}
+
+fn meaning(problem: ClusterError) -> BackendError {
+    cluster::error(problem, |_| None)
+}
+
+fn request<'a>(
+    verb: &'static str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+) -> Request<'a> {
+    Request { verb, resource, namespace, name }
+}
+
+/// Whether an answer says that an object of this name is not there.
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404 && status.reason == "NotFound")
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn annotated<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn is_ours(node: &Node, by: &NativeWish) -> bool {
+    annotated(node, OUR_UID) == Some(by.uid.as_str()) && annotated(node, cluster::OUR_STORE) == Some(by.store.as_str())
+}
+
+impl KubernetesNodes {
+    /// The Nodes of a cluster. Sends no request.
+    #[must_use]
+    pub fn new(cluster: Cluster) -> Self {
+        Self { cluster, uid: OnceCell::new(), blocked: Mutex::default() }
+    }
+
+    fn blocked(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.blocked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<Node>, BackendError> {
+        let got = self.cluster.call(request("get", "nodes", None, Some(name)), |client| async move {
+            match Api::<Node>::all(client).get(name).await {
+                Ok(node) => Ok(Some(node)),
+                Err(error) if is_gone(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        got.await.map_err(meaning)
+    }
+
+    async fn pods(&self, node: &str) -> Result<Vec<Pod>, BackendError> {
+        let params = &ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let listed = self.cluster.call(request("list", "pods", None, None), |client| async move {
+            Api::<Pod>::all(client).list(params).await
+        });
+        Ok(listed.await.map_err(meaning)?.items)
+    }
+
+    /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it be read.
+    async fn heard(&self, node: &str) -> Option<Timestamp> {
+        let about = request("get", "leases.coordination.k8s.io", Some(HEARTBEATS), Some(node));
+        let got = self
+            .cluster
+            .call(about, |client| async move { Api::<Lease>::namespaced(client, HEARTBEATS).get_opt(node).await });
+        Some(got.await.ok()??.spec?.renew_time?.0)
+    }
+
+    async fn patch(&self, node: &Node, mut change: Value) -> Result<(), BackendError> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        change["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
+        change["metadata"]["uid"] = json!(node.metadata.uid);
+        let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let change = &Patch::Merge(change);
+        before_change(&format!("patch nodes {name}")).await?;
+        let patched = self.cluster.call(request("patch", "nodes", None, Some(name)), |client| async move {
+            Api::<Node>::all(client).patch(name, params, change).await
+        });
+        patched.await.map(drop).map_err(meaning)
+    }
+
+    /// Asks for the eviction of exactly this Pod. `Ok(Some(why))`: not now.
+    async fn evict_one(&self, pod: &Pod) -> Result<Option<String>, BackendError> {
+        let (name, namespace) = (pod.metadata.name.as_deref(), pod.metadata.namespace.as_deref());
+        let (Some(name), Some(namespace)) = (name, namespace) else { return Ok(None) };
+        let only = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let options = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        let params = &EvictParams { delete_options: Some(options), post_options: PostParams::default() };
+        before_change(&format!("evict {namespace}/{name}")).await?;
+        let about = request("create", "pods/eviction", Some(namespace), Some(name));
+        let asked = self.cluster.call(about, |client| async move {
+            match Api::<Pod>::namespaced(client, namespace).evict(name, params).await {
+                Ok(_) => Ok(None),
+                // It is gone, or another Pod has its name.
+                Err(error) if is_gone(&error) => Ok(None),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+                // A budget allows none now (429), or more than one budget covers it (500).
+                Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => Ok(Some(said(&status))),
+                Err(error) => Err(error),
+            }
+        });
+        asked.await.map_err(meaning)
+    }
+}
+
+/// Why the API did not evict, with the budget that it names.
+fn said(status: &kube::core::Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut words: Vec<&str> = causes.map(|cause| cause.message.as_str()).filter(|text| !text.is_empty()).collect();
+    if words.is_empty() {
+        words.push(status.message.as_str());
+    }
+    crate::shown::line(&words.join("; ")).into_owned()
+}
+
+#[async_trait]
+impl NodeDrain for KubernetesNodes {
+    fn address(&self) -> String {
+        self.cluster.address()
+    }
+
+    async fn look(&self, node: &str, by: &NativeWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
+        let cluster = self.uid.get_or_try_init(|| cluster::uid(&self.cluster, meaning)).await?.clone();
+        let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
+        let (is_ready, ours) = (is_ready(&found), is_ours(&found, by));
+        let mut view = DrainView {
+            cluster,
+            exists: true,
+            cordoned: found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)),
+            ours,
+            was_ready: ours && annotated(&found, WAS_READY) == Some("true"),
+            ready: is_ready,
+            ..DrainView::default()
+        };
+        let Some(wish) = wish else {
+            view.heard = self.heard(node).await;
+            return Ok(view);
+        };
+        for pod in self.pods(node).await? {
+            match standing(&pod, wish, is_ready) {
+                Standing::Stays => {}
+                Standing::Ending => view.left.push(format!("{} (ending)", shown(&pod))),
+                Standing::Refused(why) => view.refused.push(format!("{} ({why})", shown(&pod))),
+                Standing::Evict => {
+                    let why = pod.metadata.uid.as_ref().and_then(|uid| self.blocked().get(uid).cloned());
+                    view.left.push(why.map_or_else(|| shown(&pod), |why| format!("{} ({why})", shown(&pod))));
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    async fn cordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
+        let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
+        let found = self.node(node).await?.ok_or_else(missing)?;
+        if found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)) {
+            return Ok(());
+        }
+        let mut marks = cluster::marks(by);
+        marks.insert(WAS_READY.to_owned(), is_ready(&found).to_string());
+        self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": true } })).await
+    }
+
+    async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError> {
+        let pods = self.pods(&wish.node).await?;
+        let pods: Vec<Pod> = pods.into_iter().filter(|pod| standing(pod, wish, true) == Standing::Evict).collect();
+        let asked = stream::iter(pods)
+            .map(|pod| async move { (pod.metadata.uid.clone().unwrap_or_default(), self.evict_one(&pod).await) })
+            .buffer_unordered(AT_ONCE);
+        let asked: Vec<_> = asked.collect().await;
+        let mut failed = None;
+        let mut blocked = BTreeMap::new();
+        for (uid, answer) in asked {
+            match answer {
+                Ok(None) => {}
+                Ok(Some(why)) => drop(blocked.insert(uid, why)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        *self.blocked() = blocked;
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn uncordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
+        let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
+        let keys = cluster::marks(by).into_keys().chain([WAS_READY.to_owned()]);
+        let marks: BTreeMap<String, Value> = keys.map(|key| (key, Value::Null)).collect();
+        self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": null } })).await
+    }
+}

@@ -1,0 +1,118 @@
+//! Which Pods of a Node have to leave before its server may, and which may not be made to. Pure.
+//!
+//! The rules are those of `kubectl drain` (Kubernetes 1.34, staging/src/k8s.io/kubectl/pkg/drain/filters.go): mirror Pods and
+//! Pods of DaemonSets stay; Pods whose local data would be lost, or that no controller makes again, need a word of their own.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::maintenance::drain::DrainWish;
+
+/// The annotation of a Pod that a kubelet made from a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What a Pod means for a drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It does not matter.
+    Stays,
+    /// It has to be evicted.
+    Evict,
+    /// It is ending.
+    Ending,
+    /// It may not be evicted as configured; why.
+    Refused(&'static str),
+}
+
+/// `namespace/name`.
+pub(super) fn shown(pod: &Pod) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
+}
+
+/// What a Pod means for a drain. `is_ready`: whether its Node is; the Pods of one that is not cannot be seen to end.
+pub(super) fn standing(pod: &Pod, wish: &DrainWish, is_ready: bool) -> Standing {
+    let annotations = pod.metadata.annotations.as_ref();
+    let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    if annotations.is_some_and(|all| all.contains_key(MIRROR))
+        || controller.is_some_and(|owner| owner.kind == "DaemonSet")
+        || is_over(pod)
+    {
+        return Standing::Stays;
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return if is_ready { Standing::Ending } else { Standing::Stays };
+    }
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    if !wish.delete_emptydir_data && volumes.into_iter().any(|volume| volume.empty_dir.is_some()) {
+        return Standing::Refused("its emptyDir data would be lost; kubernetes_node.delete_emptydir_data allows that");
+    }
+    if !wish.force && controller.is_none() {
+        return Standing::Refused("no controller would start it again; kubernetes_node.force allows that");
+    }
+    Standing::Evict
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn wish() -> DrainWish {
+        DrainWish {
+            node: "n1".into(),
+            timeout: Duration::from_mins(10),
+            ready_timeout: Duration::from_mins(15),
+            delete_emptydir_data: false,
+            force: false,
+        }
+    }
+
+    fn pod(change: Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "web-0", "namespace": "prod",
+                "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true }],
+            },
+            "spec": { "containers": [] },
+        });
+        for (part, value) in change.as_object().unwrap() {
+            pod[part].as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_is_judged_as_kubectl_drain_does() {
+        let owner =
+            |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true }]);
+        let scratch = json!([{ "name": "scratch", "emptyDir": {} }]);
+        let refused = |standing: &Standing| matches!(standing, Standing::Refused(_));
+        assert_eq!(standing(&pod(json!({})), &wish(), true), Standing::Evict);
+        for stays in [
+            json!({ "metadata": { "annotations": { MIRROR: "hash" }, "ownerReferences": owner("Node") } }),
+            json!({ "metadata": { "ownerReferences": owner("DaemonSet") } }),
+        ] {
+            assert_eq!(standing(&pod(stays), &wish(), true), Standing::Stays);
+        }
+        let local = pod(json!({ "spec": { "volumes": scratch } }));
+        assert!(refused(&standing(&local, &wish(), true)));
+        assert_eq!(standing(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, true), Standing::Evict);
+        let alone = pod(json!({ "metadata": { "ownerReferences": [] } }));
+        assert!(refused(&standing(&alone, &wish(), true)));
+        assert_eq!(standing(&alone, &DrainWish { force: true, ..wish() }, true), Standing::Evict);
+        let ending = pod(json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
+        assert_eq!(standing(&ending, &wish(), true), Standing::Ending);
+        assert_eq!(standing(&ending, &wish(), false), Standing::Stays, "its kubelet cannot say that it has ended");
+        let mut over = alone;
+        over.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
+        assert_eq!(standing(&over, &wish(), true), Standing::Stays);
+    }
+}

@@ -1,0 +1,311 @@
+//! Draining the Kubernetes Node that runs on a server: words that rules and backends share, and the rules about it.
+//!
+//! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are evicted by the API, which
+//! honours their disruption budgets. After the server was restored, a Node that was Ready before is uncordoned once it is
+//! Ready again. A Node that other people cordoned stays cordoned: only what we cordoned is uncordoned.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    power::{Limits, Need, Verdict, after, pursue},
+    prepare::Facts,
+    state::{Maintenance, Progress},
+    step::{Action, Reply},
+};
+
+/// The pause between two rounds of evictions.
+const ROUND: Duration = Duration::from_secs(5);
+/// So many Pods are named in a reason.
+const NAMED: usize = 5;
+
+/// What is asked about the Node of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainWish {
+    /// The Node's name.
+    pub node: String,
+    /// How long evicting may take.
+    pub timeout: Duration,
+    /// How long the Node may take to be Ready again before it is uncordoned.
+    pub ready_timeout: Duration,
+    /// Whether Pods are evicted whose `emptyDir` volumes are lost with them.
+    pub delete_emptydir_data: bool,
+    /// Whether Pods are evicted that no controller makes again.
+    pub force: bool,
+}
+
+/// A Node that may be cordoned by us: recorded before it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRecord {
+    /// The Node's name.
+    pub node: String,
+    /// Its cluster, by the UID of the namespace `kube-system`; `None`: not known.
+    pub cluster: Option<String>,
+}
+
+/// A Node and its Pods, as they were seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainView {
+    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does not let it be read.
+    pub cluster: Option<String>,
+    /// Whether the cluster has the Node.
+    pub exists: bool,
+    /// Whether it is cordoned, by whomever.
+    pub cordoned: bool,
+    /// Whether this maintenance cordoned it.
+    pub ours: bool,
+    /// Whether it was Ready when this maintenance cordoned it.
+    pub was_ready: bool,
+    /// Whether it is Ready.
+    pub ready: bool,
+    /// When its kubelet was heard last (`kube-node-lease`, its clock); `None`: unknown.
+    pub heard: Option<Timestamp>,
+    /// Pods that have to leave, as `namespace/name`, with why one has not left where that is known.
+    pub left: Vec<String>,
+    /// Pods that may not be evicted as configured, with the reason.
+    pub refused: Vec<String>,
+}
+
+/// The drain that a record needs; `None`: it has no Node, or acts under a hold that has drained it.
+#[must_use]
+pub fn wanted(record: &Maintenance) -> Option<&DrainWish> {
+    record.spec.drain.as_ref().filter(|_| record.spec.parent.is_none())
+}
+
+/// Some of a list, for people.
+#[must_use]
+pub fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let mut shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    if more > 0 {
+        shown.push_str(&format!("; and {more} more"));
+    }
+    shown
+}
+
+/// Cordoning and evicting.
+#[must_use]
+pub(super) fn drain(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(wish) = wanted(record) else { return Verdict::Done };
+    let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
+    let node = &wish.node;
+    if !view.exists {
+        return Verdict::Fail(format!("the cluster has no Node {node}, which kubernetes_node names"));
+    }
+    if !view.refused.is_empty() {
+        return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)));
+    }
+    if !view.cordoned {
+        let action = Action::CordonNode { cluster: view.cluster.clone() };
+        return pursue(action, &progress.attempts, limits.settle, limits, now);
+    }
+    if view.left.is_empty() {
+        return Verdict::Done;
+    }
+    let until = after(progress.since, wish.timeout);
+    if now >= until {
+        let taken = wish.timeout.as_secs();
+        return Verdict::Fail(format!("Node {node} was not drained within {taken} s: {}", some(&view.left)));
+    }
+    let last = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EvictPods);
+    match last {
+        Some(last) if matches!(last.reply, Reply::Refused { transient: false, .. }) => {
+            pursue(Action::EvictPods, &progress.attempts, limits.settle, limits, now)
+        }
+        Some(last) if now < after(last.at, ROUND) => {
+            let why = format!("Node {node} is being drained, {} Pods are left: {}", view.left.len(), some(&view.left));
+            Verdict::Wait { why, until: Some(after(last.at, ROUND).min(until)) }
+        }
+        // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its UID.
+        _ => Verdict::Act(Action::EvictPods),
+    }
+}
+
+/// Uncordoning, once the Node is back.
+#[must_use]
+pub(super) fn uncordon(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let (Some(drained), Some(view)) = (&record.drained, &facts.drain) else {
+        return if record.drained.is_some() { Verdict::Look(Need::Drain) } else { Verdict::Done };
+    };
+    let node = &drained.node;
+    let elsewhere = drained.cluster.as_ref().zip(view.cluster.as_ref()).filter(|(then, now)| then != now);
+    if let Some((then, _)) = elsewhere {
+        return Verdict::Fail(format!(
+            "Node {node} is cordoned in another cluster (kube-system {then}) than the one that this configuration reaches"
+        ));
+    }
+    if !view.exists || !view.ours {
+        return Verdict::Done;
+    }
+    let awaited = view.cordoned && view.was_ready;
+    // What was Ready a moment after a restart was said before it.
+    let is_back = view.ready && view.heard.is_none_or(|heard| heard >= progress.since);
+    if awaited && !is_back {
+        let patience = record.spec.drain.as_ref().map_or(Duration::from_mins(15), |wish| wish.ready_timeout);
+        let until = after(progress.since, patience);
+        if now >= until {
+            return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()));
+        }
+        let why = format!("Node {node} is uncordoned once it is Ready again");
+        return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
+    }
+    pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)
+}
+
+/// Notes that the Node may be cordoned by us from now on.
+pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
+    if let Action::CordonNode { cluster } = action {
+        record.drained = wanted(record).map(|wish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::{AskingState, Leases, Request, ServerLock},
+        spec::{Kind, Spec},
+        step::{Attempt, Step},
+    };
+
+    const NOW: &str = "2026-11-21T10:00:00Z";
+
+    fn at(seconds: u64) -> Timestamp {
+        after(NOW.parse().unwrap(), Duration::from_secs(seconds))
+    }
+
+    fn record() -> Maintenance {
+        let runner = Runner {
+            id: RunnerId("r".into()),
+            user: "u".into(),
+            host: "h".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        };
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        let request = Request {
+            uid: Uid("a".into()),
+            id: MaintenanceId::new("ops", "a").unwrap(),
+            owner: "o".into(),
+            spec: Spec::new(Kind::Maintenance, "node"),
+            location: None,
+            native: None,
+            runner,
+            keeps_place: false,
+            asking: AskingState::default(),
+        };
+        lock.enqueue(request, &Leases::default(), at(0)).unwrap();
+        let mut record = lock.active.remove(0);
+        record.spec.drain = Some(DrainWish {
+            node: "n1".into(),
+            timeout: Duration::from_mins(10),
+            ready_timeout: Duration::from_mins(15),
+            delete_emptydir_data: false,
+            force: false,
+        });
+        record.drained = Some(DrainRecord { node: "n1".into(), cluster: Some("c1".into()) });
+        record
+    }
+
+    fn view() -> DrainView {
+        DrainView { cluster: Some("c1".into()), exists: true, ready: true, ..DrainView::default() }
+    }
+
+    fn facts(view: DrainView) -> Facts {
+        Facts { drain: Some(view), ..Facts::default() }
+    }
+
+    fn progress(attempts: &[(Action, u64)]) -> Progress {
+        let mut progress = Progress::new(vec![Step::DrainNode], at(0));
+        for (action, seconds) in attempts {
+            progress.attempts.push(Attempt { action: action.clone(), at: at(*seconds), reply: Reply::Accepted });
+        }
+        progress
+    }
+
+    fn drained(view: DrainView, attempts: &[(Action, u64)], now: u64) -> Verdict {
+        drain(&record(), &progress(attempts), &facts(view), &Limits::default(), at(now))
+    }
+
+    #[test]
+    fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
+        assert_eq!(drained(view(), &[], 0), Verdict::Act(Action::CordonNode { cluster: Some("c1".into()) }));
+        let left = vec!["prod/db-0 (its disruption budget allows none)".to_owned()];
+        let full = DrainView { cordoned: true, ours: true, left, ..view() };
+        assert_eq!(drained(full.clone(), &[], 0), Verdict::Act(Action::EvictPods));
+        let evicted = [(Action::EvictPods, 10)];
+        let Verdict::Wait { why, until } = drained(full.clone(), &evicted, 12) else { panic!() };
+        assert!(why.contains("db-0") && why.contains("allows none"), "{why}");
+        assert_eq!(until, Some(at(15)));
+        assert_eq!(drained(full.clone(), &evicted, 15), Verdict::Act(Action::EvictPods), "round by round");
+        let Verdict::Fail(cause) = drained(full.clone(), &evicted, 600) else { panic!() };
+        assert!(cause.contains("600 s") && cause.contains("db-0"), "{cause}");
+        let empty = DrainView { left: Vec::new(), ..full };
+        assert_eq!(drained(empty, &evicted, 15), Verdict::Done);
+    }
+
+    #[test]
+    fn nothing_is_cordoned_that_cannot_be_drained() {
+        let refused = DrainView { refused: vec!["prod/scratch (emptyDir)".into()], ..view() };
+        assert!(matches!(drained(refused, &[], 0), Verdict::Fail(cause) if cause.contains("scratch")));
+        assert!(matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("no Node n1")));
+    }
+
+    #[test]
+    fn a_node_that_others_cordoned_is_emptied_and_stays_cordoned() {
+        let theirs = DrainView { cordoned: true, left: vec!["a/b".into()], ..view() };
+        assert_eq!(drained(theirs.clone(), &[], 0), Verdict::Act(Action::EvictPods));
+        let back = uncordon(&record(), &progress(&[]), &facts(theirs), &Limits::default(), at(0));
+        assert_eq!(back, Verdict::Done);
+    }
+
+    #[test]
+    fn a_node_is_uncordoned_once_it_was_heard_and_is_ready() {
+        let ours = DrainView { cordoned: true, ours: true, was_ready: true, ..view() };
+        let judged =
+            |view: DrainView, now| uncordon(&record(), &progress(&[]), &facts(view), &Limits::default(), at(now));
+        assert_eq!(judged(ours.clone(), 0), Verdict::Act(Action::UncordonNode));
+        let stale = DrainView { heard: at(0).checked_sub(jiff::SignedDuration::from_secs(1)).ok(), ..ours.clone() };
+        assert!(matches!(judged(stale, 0), Verdict::Wait { .. }), "said before the restart");
+        let heard = DrainView { heard: Some(at(3)), ..ours.clone() };
+        assert_eq!(judged(heard, 4), Verdict::Act(Action::UncordonNode));
+        let away = DrainView { ready: false, ..ours.clone() };
+        assert!(matches!(judged(away.clone(), 60), Verdict::Wait { .. }));
+        assert!(matches!(judged(away.clone(), 900), Verdict::Fail(_)), "said, and not called done");
+        // One that was not Ready before is not waited for.
+        assert_eq!(judged(DrainView { was_ready: false, ..away }, 0), Verdict::Act(Action::UncordonNode));
+        assert_eq!(judged(DrainView { ours: false, ..ours }, 0), Verdict::Done, "uncordoned by others");
+        assert_eq!(judged(DrainView::default(), 0), Verdict::Done, "the Node was deleted");
+    }
+
+    #[test]
+    fn a_node_of_that_name_in_another_cluster_is_not_taken_for_ours() {
+        let there = DrainView { cluster: Some("c2".into()), ours: true, ..view() };
+        let judged = uncordon(&record(), &progress(&[]), &facts(there), &Limits::default(), at(0));
+        assert!(matches!(judged, Verdict::Fail(cause) if cause.contains("another cluster")));
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let names: Vec<String> = (0..7).map(|n| format!("p{n}")).collect();
+        assert_eq!(some(&names), "p0; p1; p2; p3; p4; and 2 more");
+    }
+}

@@ -1,0 +1,304 @@
+//! Kubernetes Nodes that run on the servers are drained first and uncordoned once they are Ready again.
+//!
+//! A real API server judges evictions by disruption budgets. What no controller and no kubelet does here, a stand-in does: it
+//! ends Pods that are to be deleted, and renews the Node's Lease and condition while the server runs.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bmc_simulator::PowerState;
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::{
+    servers::kubernetes::Kubernetes,
+    support::{
+        simulator::{Fleet, SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+/// A kubelet that acts while its server runs and `up` says so.
+struct Kubelet {
+    up: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn set_ready(client: &Client, node: &str, ready: bool) {
+    let status = if ready { "True" } else { "False" };
+    let conditions = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(conditions)).await.unwrap();
+}
+
+/// One round of a kubelet's work.
+async fn work(client: &Client, node: &str, namespace: &str) {
+    set_ready(client, node, true).await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": node },
+        "spec": { "holderIdentity": node, "renewTime": format!("{:.6}", jiff::Timestamp::now()) },
+    });
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    leases.patch(node, &PatchParams::apply("kubelet").force(), &Patch::Apply(lease)).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    for pod in pods.list(&ListParams::default()).await.unwrap() {
+        if pod.metadata.deletion_timestamp.is_some() {
+            let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            let _ = pods.delete(&pod.metadata.name.unwrap(), &now).await;
+        }
+    }
+}
+
+/// A cluster with a Node that runs on `node1`.
+struct Place {
+    cluster: &'static Kubernetes,
+    client: Client,
+    namespace: String,
+    node: String,
+    kubelet: Kubelet,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let cluster = Kubernetes::shared();
+        let namespace = cluster.namespace();
+        let node = format!("drained-{namespace}");
+        cluster.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}).to_string());
+        let client = Kubernetes::client(&cluster.kubeconfig()).await;
+        work(&client, &node, &namespace).await;
+        let up = Arc::new(AtomicBool::new(true));
+        let task = {
+            let (up, client, node, namespace) = (Arc::clone(&up), client.clone(), node.clone(), namespace.clone());
+            tokio::spawn(async move {
+                loop {
+                    if up.load(Ordering::SeqCst) {
+                        work(&client, &node, &namespace).await;
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+            })
+        };
+        Self { cluster, client, namespace, node, kubelet: Kubelet { up, task } }
+    }
+
+    /// The provider's arguments.
+    fn drained(&self, more: &str) -> String {
+        // With no more rights than the file gives that is meant for it.
+        let roles =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/kubernetes-node.yaml")).unwrap();
+        self.cluster.apply(&roles);
+        let (node, kubeconfig) = (&self.node, self.cluster.user("drainer", &["metal-runners"]));
+        format!(
+            "kubernetes_node = {{ nodes = {{ node1 = \"{node}\" }}, kubeconfig = \"{}\", {more} }}",
+            kubeconfig.display()
+        )
+    }
+
+    /// A running Pod of the Node.
+    async fn pod(&self, name: &str, controller: Option<&str>, more: Value) {
+        let owners = controller.map(
+            |kind| json!([{ "apiVersion": "apps/v1", "kind": kind, "name": "app", "uid": "u-1", "controller": true }]),
+        );
+        let mut spec = json!({
+            "nodeName": self.node, "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "app", "image": "registry.example/app" }],
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "labels": { "app": name }, "ownerReferences": owners.unwrap_or(json!([])) },
+            "spec": spec,
+        });
+        self.cluster.apply_in(&self.namespace, &pod.to_string());
+        let running = json!({ "status": {
+            "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
+        } });
+        self.pods().patch_status(name, &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    }
+
+    /// A disruption budget for the Pods of that name, as its controller would keep it.
+    async fn budget(&self, name: &str, allowed: i32) {
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": name } } },
+        });
+        self.cluster.apply_in(&self.namespace, &budget.to_string());
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
+        let status = json!({ "status": {
+            "disruptionsAllowed": allowed, "currentHealthy": 1 + allowed, "desiredHealthy": 1, "expectedPods": 1,
+            "observedGeneration": 1,
+        } });
+        budgets.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn names(&self) -> Vec<String> {
+        let listed = self.pods().list(&ListParams::default()).await.unwrap();
+        listed.into_iter().filter_map(|pod| pod.metadata.name).collect()
+    }
+
+    async fn cordoned(&self) -> bool {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.get(&self.node).await.unwrap().spec.unwrap_or_default().unschedulable == Some(true)
+    }
+
+    /// Our annotations on the Node.
+    async fn marks(&self) -> usize {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let annotations = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default();
+        annotations.keys().filter(|key| key.starts_with("terraform-provider-metal/")).count()
+    }
+
+    async fn cordon(&self, cordoned: bool) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let change = json!({ "spec": { "unschedulable": cordoned } });
+        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    }
+
+    async fn went_down(&self) {
+        self.kubelet.up.store(false, Ordering::SeqCst);
+        // Its last round may still be under way.
+        eventually("the Node is not Ready", SOON, async || {
+            set_ready(&self.client, &self.node, false).await;
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let nodes: Api<Node> = Api::all(self.client.clone());
+            let status = nodes.get(&self.node).await.unwrap().status.unwrap();
+            (status.conditions.unwrap()[0].status == "False").then_some(())
+        })
+        .await;
+    }
+}
+
+const OFF: &str = "server_power = \"Off\"";
+
+for_each_host! {
+    async fn a_node_is_drained_before_and_uncordoned_once_it_is_ready_again(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.pod("web", Some("ReplicaSet"), json!({})).await;
+        place.pod("db", Some("StatefulSet"), json!({})).await;
+        place.pod("agent", Some("DaemonSet"), json!({})).await;
+        place.budget("db", 0).await;
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        workspace.plan().await.run.says(&format!("Node: {} is cordoned and drained first (2 Pods to evict).", place.node));
+
+        let apply = workspace.start_apply();
+        apply.until_it_logs("disruption budget", SOON).await;
+        assert!(place.cordoned().await);
+        eventually("web has left, db is kept by its budget", SOON, async || {
+            (place.names().await == ["agent", "db"]).then_some(())
+        })
+        .await;
+        assert_eq!(fleet.resets("node1"), [""; 0], "an undrained server is not switched off");
+        place.budget("db", 1).await;
+        apply.wait(SOON * 2).await.succeeded();
+        assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::Off, vec!["agent".to_owned()]));
+        place.went_down().await;
+        workspace.plan().await.is_empty();
+
+        // It is told when the Node is opened meanwhile.
+        place.cordon(false).await;
+        workspace.plan().await.is_empty().run.says("The drained Node of a hold gets Pods again").says(&place.node);
+        place.cordon(true).await;
+
+        let destroy = workspace.start_destroy();
+        fleet.until("node1", PowerState::On).await;
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
+        assert!(place.cordoned().await, "its server starts");
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        destroy.wait(SOON * 2).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
+for_each_host! {
+    async fn a_node_that_cannot_be_drained_stays_as_it_is(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.pod("scratch", Some("ReplicaSet"), json!({ "volumes": [{ "name": "tmp", "emptyDir": {} }] })).await;
+        place.pod("alone", None, json!({})).await;
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        let why = "its emptyDir data would be lost; kubernetes_node.delete_emptydir_data allows that";
+        workspace.plan().await.run.says("It would fail").says(why).says("no controller would start it again");
+        workspace.apply().await.failed().says(why);
+        assert_eq!((place.cordoned().await, place.marks().await, fleet.resets("node1").len()), (false, 0, 0));
+        assert_eq!(place.names().await, ["alone", "scratch"]);
+
+        // A budget that never allows it: the time limit ends it, and the Node gets Pods again.
+        place.budget("scratch", 0).await;
+        let allowed = "delete_emptydir_data = true, force = true, drain_timeout = \"7s\"";
+        fleet.configure_with(&workspace, &place.drained(allowed), &maintenance("node1", "m", OFF));
+        workspace.apply().await.failed().says("was not drained within 7 s").says("disruption budget");
+        assert_eq!((place.cordoned().await, place.marks().await, fleet.resets("node1").len()), (false, 0, 0));
+        eventually("only the one with a budget is left", SOON, async || (place.names().await == ["scratch"]).then_some(())).await;
+
+        fleet.configure_with(&workspace, &place.drained("drain_timeout = \"soon\""), &maintenance("node1", "m", OFF));
+        workspace.try_plan().await.failed().says("kubernetes_node");
+    }
+}
+
+for_each_host! {
+    async fn a_node_that_was_cordoned_before_stays_so_and_a_restart_drains_too(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.cordon(true).await;
+        place.pod("web", Some("ReplicaSet"), json!({})).await;
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        workspace.plan().await.run.says("stays cordoned and drained first (1 Pods to evict)");
+        workspace.apply().await.succeeded();
+        assert_eq!(place.names().await, [""; 0]);
+        workspace.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "not ours to uncordon");
+
+        place.cordon(false).await;
+        place.pod("web", Some("ReplicaSet"), json!({})).await;
+        let operation = "resource \"metal_server_operation\" \"now\" {\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"o\"\n  operation = \"ForceRestart\"\n  policy = \"Enforced\"\n}\n";
+        fleet.configure_with(&workspace, &place.drained(""), operation);
+        workspace.apply().await.succeeded();
+        assert_eq!((place.names().await.len(), place.cordoned().await, place.marks().await), (0, false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "ForceRestart"]);
+    }
+}
+
+for_each_host! {
+    async fn a_run_that_is_killed_while_draining_leaves_no_node_cordoned(host) {
+        let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.pod("db", Some("StatefulSet"), json!({})).await;
+        place.budget("db", 0).await;
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        let apply = workspace.start_apply();
+        apply.until_it_logs("disruption budget", SOON).await;
+        apply.kill_everything();
+        let _ = apply.wait(SOON).await;
+        assert!(place.cordoned().await);
+        place.budget("db", 1).await;
+        workspace.apply().await.succeeded();
+        assert_eq!((place.cordoned().await, fleet.system("node1").power), (true, PowerState::Off));
+
+        // The command line has no kubernetes_node: the record says which Node, the environment where.
+        fleet.command_line(&mut workspace);
+        workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
+        let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
+        workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
