@@ -8,6 +8,7 @@ use crate::{
     maintenance::{
         change::{Applied, Change, Unreadable},
         power::{Need, asked_pause_text},
+        service::ServiceSpec,
         spec::CompleteWhen,
         state::{Phase, PriorState},
         step::{Action, Reply, Step},
@@ -15,7 +16,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours};
+use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours, service::begin};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -102,6 +103,7 @@ impl Drive<'_> {
             }
             Need::Native => self.look_native(false).await?,
             Need::Node => self.look_node().await?,
+            Need::Service => self.look_service().await?,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -173,6 +175,7 @@ impl Drive<'_> {
         self.say(&format!("{action}"));
         let machine = self.machine()?;
         let native = self.native()?;
+        let service = self.record().and_then(|record| record.spec.service.clone());
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
@@ -185,7 +188,7 @@ impl Drive<'_> {
         let call = never_beyond(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
-                _ => guarded(ours, perform(machine, native, opened.clone())).await,
+                _ => guarded(ours, perform(machine, native, service, opened.clone())).await,
             }
         });
         tokio::pin!(call);
@@ -319,7 +322,12 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
-async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Action) -> Result<(), BackendError> {
+async fn perform(
+    machine: Arc<dyn Machine>,
+    native: Option<Asked>,
+    service: Option<Box<ServiceSpec>>,
+    action: Action,
+) -> Result<(), BackendError> {
     match action {
         Action::EnterNative | Action::LeaveNative => {
             let Some((plain, wish)) = native else { return Ok(()) };
@@ -329,6 +337,7 @@ async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Actio
                 None => Ok(()),
             }
         }
+        Action::BeginService { stamp } => begin(machine.as_ref(), service.as_deref(), &stamp).await,
         Action::Record | Action::CheckImage | Action::AskPreparer | Action::TakeNode | Action::ReturnNode => Ok(()),
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {

@@ -22,6 +22,7 @@ mod owners;
 pub mod process;
 mod rebind;
 mod restored;
+mod service;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,8 @@ pub enum Need {
     Native,
     /// Whose the Lease of its Kubernetes Node is.
     Node,
+    /// Where the work of the server's own system stands.
+    Service,
 }
 
 /// `at + duration`, or the end of time.

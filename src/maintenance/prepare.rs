@@ -10,6 +10,7 @@ use super::{
     node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
+    service::{self, ServiceView},
     spec::{BootMethod, BootSpec, CompleteWhen, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
@@ -39,6 +40,8 @@ pub struct Facts {
     pub native: Option<NativeView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
+    /// The work of the server's own system.
+    pub service: Option<Box<ServiceView>>,
 }
 
 /// The steps that a wish needs, in order.
@@ -61,6 +64,9 @@ pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     }
     if spec.operation.is_some() {
         steps.push(Step::Operate);
+    }
+    if spec.service.is_some() {
+        steps.push(Step::Service);
     }
     if let Some(boot) = &spec.boot {
         if spec.server_power.is_some() {
@@ -121,6 +127,7 @@ pub fn judge(
         Step::InsertMedium => media::insert(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
+        Step::Service => service::begin(progress, facts, limits, now),
         Step::AwaitReady => match (native::ready(record, facts), &facts.preparer) {
             (Some(verdict), _) => verdict,
             _ if record.spec.boot.as_ref().is_none_or(|boot| boot.ready_when.is_none()) => Verdict::Done,

@@ -81,9 +81,12 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = behind.machine("n1").unwrap();
     let native = machine.native().unwrap();
-    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
-        true => Deal::Answer(409, String::new(), r#"{"error_message": "Node n1 is locked by host c1"}"#.into()),
-        false => Deal::Pass,
+    proxy.rule(|seen| {
+        if seen.is("GET", "/management/boot_device") {
+            Deal::Answer(409, String::new(), r#"{"error_message": "Node n1 is locked by host c1"}"#.into())
+        } else {
+            Deal::Pass
+        }
     });
     let locked = native.look(&wish(), true).await.unwrap_err();
     assert!(locked.is_transient() && locked.to_string().contains("is locked"), "{locked}");
@@ -91,9 +94,12 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     let known = native.look(&wish(), true).await.unwrap();
     assert_eq!((known.standing, known.memory.contains_key("boot_device")), (Standing::Absent, true));
     // An interface that has no boot devices at all has none to give back.
-    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
-        true => Deal::Answer(400, String::new(), r#"{"error_message": "not supported"}"#.into()),
-        false => Deal::Pass,
+    proxy.rule(|seen| {
+        if seen.is("GET", "/management/boot_device") {
+            Deal::Answer(400, String::new(), r#"{"error_message": "not supported"}"#.into())
+        } else {
+            Deal::Pass
+        }
     });
     let known = native.look(&wish(), true).await.unwrap();
     assert_eq!(known.memory["boot_device"], "none");

@@ -42,6 +42,8 @@ pub struct Options {
     pub basic: bool,
     /// Seconds that each call of a fake interface takes, during which the node is locked.
     pub fake_delay: u32,
+    /// Seconds that each service step of the fake vendor interface takes.
+    pub step_delay: u32,
     /// Seconds between two power synchronisations; 0: none.
     pub sync_power: u32,
 }
@@ -220,6 +222,13 @@ impl Ironic {
         };
     }
 
+    /// What the history of a node holds of one kind.
+    pub async fn history(&self, name: &str, kind: &str) -> Vec<Value> {
+        let history = self.call(Method::GET, &format!("/v1/nodes/{name}/history?detail=true"), None).await;
+        let entries = history["history"].as_array().unwrap().iter();
+        entries.filter(|entry| entry["event_type"] == kind).cloned().collect()
+    }
+
     /// Changes the database, for what the API cannot bring about.
     pub async fn sql(&self, statement: &str) {
         let script = "import sqlite3, sys\n\
@@ -267,7 +276,7 @@ fn password_file() -> String {
 fn configuration(folder: &Path, port: u16, options: &Options) -> String {
     let folder = folder.display();
     let (strategy, delay) = (if options.basic { "http_basic" } else { "noauth" }, options.fake_delay);
-    let sync = options.sync_power;
+    let (sync, step) = (options.sync_power, options.step_delay);
     format!(
         "[DEFAULT]
 auth_strategy = {strategy}
@@ -316,6 +325,7 @@ power_delay = {delay}
 management_delay = 0
 boot_delay = 0
 deploy_delay = 0
+vendor_delay = {step}
 [redfish]
 connection_attempts = 2
 connection_retry_interval = 1

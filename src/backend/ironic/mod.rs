@@ -18,6 +18,8 @@ mod native;
 mod node;
 mod plug;
 mod reason;
+mod service;
+mod service_history;
 mod settings;
 
 use std::{
