@@ -168,7 +168,7 @@ for_each_host! {
         ironic.active_node("n1").await;
         let proxy = Proxy::to(&ironic.url()).await;
         let workspace = Workspace::new(host);
-        let short = "timeouts = { create = \"15s\", update = \"5m\", delete = \"1s\" }";
+        let short = "timeouts = { create = \"25s\", update = \"5m\", delete = \"1s\" }";
         // The reply to the call that begins it is lost.
         proxy.rule(|seen| if seen.is("PUT", "/states/provision") { Deal::LoseReply } else { Deal::Pass });
         configure_at(&proxy.url(), &workspace, &service(&steps(&[WAITS]), short));
