@@ -178,7 +178,7 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
         None
     }
 
-    /// Work that its own system carries out by itself, where there is such a system.
+    /// Work that its external system carries out by itself, where there is such a system.
     fn service(&self) -> Option<&dyn ServiceControl> {
         None
     }
@@ -252,7 +252,7 @@ pub trait NativeMaintenance: Send + Sync {
     async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
 }
 
-/// Work of a server's own system, which ends by itself.
+/// Work of an external system, which ends by itself.
 #[async_trait]
 pub trait ServiceControl: Send + Sync {
     /// What keeps the server from it now, a sentence each; empty: nothing. For a plan.

@@ -1,4 +1,4 @@
-//! The work of a server's own system: looking at it, and letting it begin.
+//! The work of an external system: looking at it, and letting it begin.
 
 use crate::{
     backend::{BackendError, Machine},
@@ -11,7 +11,7 @@ use super::{act::LookError, drive::Drive};
 fn unsupported(machine: &dyn Machine) -> BackendError {
     BackendError::Unsupported {
         address: machine.address(),
-        what: "its backend has no service that the server's own system carries out".to_owned(),
+        what: "its backend has no service that the external system carries out".to_owned(),
     }
 }
 

@@ -338,7 +338,7 @@ impl ServerLock {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mine = record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now));
         let follows = match &record.phase {
-            // Its own system works on the server, or may: the lock stays until that is seen to have ended.
+            // The external system works on the server, or may: the lock stays until that is seen to have ended.
             Phase::Preparing(progress) if service::begun(progress).is_some() => Unreadable::Kept,
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();

@@ -100,7 +100,7 @@ pub enum Need {
     Native,
     /// Whose the Lease of its Kubernetes Node is.
     Node,
-    /// Where the work of the server's own system stands.
+    /// Where the work of the external system stands.
     Service,
 }
 

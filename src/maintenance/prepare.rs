@@ -40,7 +40,7 @@ pub struct Facts {
     pub native: Option<NativeView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
-    /// The work of the server's own system.
+    /// The work of the external system.
     pub service: Option<Box<ServiceView>>,
 }
 

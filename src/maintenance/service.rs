@@ -1,4 +1,4 @@
-//! The rules of a service: work that the server's own system carries out by itself and that ends. It is begun once, observed to
+//! The rules of a service: work that the external system carries out by itself and that ends. It is begun once, observed to
 //! its end, and never begun again because a reply was lost.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::shown;
 
-/// What the server's own system is told to do: its own steps, or a list of them that it keeps under a name.
+/// What the external system is told to do: its own steps, or a list of them that it keeps under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
     /// The steps, in order; empty with a runbook.
@@ -29,7 +29,7 @@ pub struct ServiceSpec {
     pub runbook: Option<String>,
 }
 
-/// One step, in the words of the server's own system.
+/// One step, in the words of the external system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStep {
     /// The part of the system that carries it out.
@@ -61,7 +61,7 @@ impl ServiceSpec {
     /// In words, after the server's name.
     #[must_use]
     pub fn effect(&self) -> String {
-        format!("is serviced by its own system ({self}), which may restart it.")
+        format!("is serviced by its external system ({self}), which may restart it.")
     }
 }
 
@@ -87,10 +87,10 @@ pub enum ServiceState {
     Other(String),
 }
 
-/// What is seen of a service.
+/// The observation of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// What the server's own system shows that changes whenever work begins or ends: kept from before a service is begun, so that
+    /// What the external system shows that changes whenever work begins or ends: kept from before a service is begun, so that
     /// a later one is told from it.
     pub stamp: String,
     /// Where it stands.
@@ -148,7 +148,7 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
 }
 
 /// What is done about a service that was begun, or may have been: it is observed to its end. No time limit, closing window or
-/// release frees the server while its own system works on it. `None`: nothing was begun.
+/// release frees the server while its external system works on it. `None`: nothing was begun.
 pub(super) fn under_way(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
     let (_, call) = begun(progress)?;
     let Some(view) = &at.facts.service else { return Some(Decision::Look(Need::Service)) };

@@ -202,7 +202,7 @@ pub struct Spec {
     /// The one power operation; `None` for everything else.
     #[serde(default)]
     pub operation: Option<OperationSpec>,
-    /// Work that the server's own system carries out; `None` for everything else.
+    /// Work that the external system carries out; `None` for everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<ServiceSpec>>,
     /// What to boot; `None` leaves boot as it is.

@@ -34,7 +34,7 @@ pub enum Step {
     ApplyPower,
     /// The one power operation that was asked for.
     Operate,
-    /// The work of the server's own system that was asked for.
+    /// The work of the external system that was asked for.
     Service,
     /// Off, so that no installer loses its medium and the maintenance's system does not run on.
     StopForRestore,
@@ -67,7 +67,7 @@ impl fmt::Display for Step {
             Self::AwaitReady => "waiting for the boot environment",
             Self::ApplyPower => "setting the power",
             Self::Operate => "power operation",
-            Self::Service => "service by its own system",
+            Self::Service => "service by its external system",
             Self::StopForRestore => "switching off before it is put back",
             Self::RestoreMedia => "putting the virtual drives back",
             Self::DisarmBoot => "taking the boot override away",
@@ -116,7 +116,7 @@ pub enum Action {
     EnterNative,
     /// Take the request back.
     LeaveNative,
-    /// Let the server's own system begin its work.
+    /// Let the external system begin its work.
     BeginService {
         /// What that system showed before (`ServiceView::stamp`).
         stamp: String,

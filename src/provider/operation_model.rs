@@ -158,7 +158,7 @@ pub(super) fn operation_schema() -> Schema {
     ]);
     all.extend(turn_attributes());
     schema(
-        "Makes one power operation on a server, or lets its own system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
+        "Makes one power operation on a server, or lets its external system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
          maintenance. Destroy touches nothing: the server stays as the operation left it.",
         all,
     )
@@ -241,7 +241,7 @@ impl OperationModel {
         let both = !self.service.is_null() && !self.operation.is_null();
         if both || (self.service.is_null() && self.operation.is_null()) {
             let detail =
-                "Give operation, for a power operation, or service, for work of the server's own system, and not both.";
+                "Give operation, for a power operation, or service, for work of the external system, and not both.";
             bad(diags, AttributePath::new("operation"), "Exactly one of operation and service", detail);
         }
         match &self.service {

@@ -141,7 +141,7 @@ fn conclude(
             error(
                 format!("{what} of {server} did not end in time"),
                 format!(
-                    "{} was at {reason}.\nWaited {} (timeouts.create). The server's own system goes on with it, and the lock stays: \
+                    "{} was at {reason}.\nWaited {} (timeouts.create). The external system goes on with it, and the lock stays: \
                      apply again to wait for its end. It is not begun again.",
                     record.id,
                     shown_duration(timeout),

@@ -1,4 +1,4 @@
-//! `service` of an operation: work that the server's own system carries out.
+//! `service` of an operation: work that the external system carries out.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -72,12 +72,12 @@ pub(super) fn service_attribute() -> Attribute {
                 ),
             ),
         ])),
-        "Instead of `operation`: work that the server's own system carries out once, observed to its end. With `ironic`: service steps (API 1.87) or a runbook (API 1.92) on an active node. Changing it replaces.",
+        "Instead of `operation`: work that the external system carries out once, observed to its end. With `ironic`: service steps (API 1.87) or a runbook (API 1.92) on an active node. Changing it replaces.",
     )
 }
 
 impl ServiceModel {
-    /// Checks what is known; tells the service when nothing is wrong or missing.
+    /// Checks the known parts; returns the service when nothing is wrong or missing.
     pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
         let at = |name: &'static str| AttributePath::new("service").attribute(name);
         short(diags, &self.runbook, at("runbook"), limits::SERVER);
@@ -144,14 +144,14 @@ pub(super) async fn review(diags: &mut Diagnostics, engine: &Engine, spec: &Spec
     let Some(service) = &spec.service else { return true };
     let Ok(machine) = engine.machine(&spec.server) else { return true };
     let mut refuse = |detail: String| {
-        bad(diags, AttributePath::new("service"), &format!("{} cannot do what is asked", spec.server), detail);
+        bad(diags, AttributePath::new("service"), &format!("{} cannot be serviced", spec.server), detail);
         false
     };
     let Some(control) = machine.service() else {
         return refuse("Its backend has no system that carries out services. Use operation.".to_owned());
     };
     if hold.is_some() {
-        let detail = "The server's own system services no server that is in maintenance. Leave out maintenance_id: the \
+        let detail = "The external system services no server that is in maintenance. Leave out maintenance_id: the \
                       service takes a turn of its own.";
         return refuse(detail.to_owned());
     }

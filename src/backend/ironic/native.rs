@@ -105,7 +105,7 @@ impl NodeMachine {
     /// # Errors
     ///
     /// One that passes while reading the boot device: a node that is entered without it could not get it back. Where the
-    /// node's interfaces cannot tell one at all, there is none to give back.
+    /// node's interfaces cannot tell one at all, there is none to restore.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
         match boot::observe(&self.fleet, node).await {

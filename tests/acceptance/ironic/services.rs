@@ -58,7 +58,7 @@ for_each_host! {
         ironic.active_node("n1").await;
         let workspace = Workspace::new(host);
         configure(&ironic, &workspace, &service(&steps(&[STEP, STEP]), ""));
-        workspace.try_plan().await.succeeded().says("n1 is serviced by its own system (steps vendor.log_passthrough, vendor.log_passthrough)");
+        workspace.try_plan().await.succeeded().says("n1 is serviced by its external system (steps vendor.log_passthrough, vendor.log_passthrough)");
         let run = workspace.apply().await.succeeded();
         assert!(run.log.contains("of 2, vendor.log_passthrough"), "{}", run.log);
         let made = workspace.resource(ADDRESS).await.unwrap();
