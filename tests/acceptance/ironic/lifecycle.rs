@@ -60,7 +60,7 @@ for_each_host! {
         let tls = Some((certificates.certificate.clone(), certificates.key.clone()));
         let ironic = Ironic::start(Options { tls, ..Options::default() }).await;
         let account = (sushy::USERNAME, sushy.password());
-        ironic.redfish_node("n1", sushy.url(), &sushy.system(0), account).await;
+        ironic.redfish_node("n1", sushy.url(), &format!("/redfish/v1/Systems/{}", sushy.system(1)), account).await;
         ironic.power("n1", "power on").await;
         let workspace = Workspace::new(host);
         let provider = |more: &str| {
