@@ -43,6 +43,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::location",
             "maintenance::machine",
             "maintenance::native",
+            "maintenance::service",
             "kubernetes",
             "clock",
             "files",

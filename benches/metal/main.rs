@@ -21,6 +21,7 @@ mod hand_over;
 #[path = "../../tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
 mod host;
+mod ironic;
 mod manifest;
 mod measure;
 mod plain_client;
@@ -81,6 +82,10 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("cluster") {
         rows.extend(cluster::measure().await);
+    }
+    // Only where it is named: a whole run would take minutes longer.
+    if named.iter().any(|of| of == "ironic") {
+        rows.extend(ironic::measure().await);
     }
     if wanted("dead") {
         rows.extend(dead::measure().await);

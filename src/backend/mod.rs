@@ -28,6 +28,7 @@ use crate::maintenance::{
     location::Location,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
     native::{Asks, NativeView, NativeWish, Order, System},
+    service::{ServiceSpec, ServiceView},
 };
 
 pub use drain::NodeDrain;
@@ -183,6 +184,11 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
         None
     }
 
+    /// Work that its external system carries out by itself, where there is such a system.
+    fn service(&self) -> Option<&dyn ServiceControl> {
+        None
+    }
+
     /// The maintenance system that the server itself is part of, where there is one.
     fn native(&self) -> Option<&dyn NativeMaintenance> {
         None
@@ -272,6 +278,19 @@ pub trait NativeMaintenance: Send + Sync {
 
     /// What a reviewer of a plan should know.
     async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
+}
+
+/// Work of an external system, which ends by itself.
+#[async_trait]
+pub trait ServiceControl: Send + Sync {
+    /// What keeps the server from it now, a sentence each; empty: nothing. For a plan.
+    async fn problems(&self, service: &ServiceSpec) -> Result<Vec<String>, BackendError>;
+
+    /// Where it stands. `since`: the stamp from before it was begun; `None`: it was not.
+    async fn look(&self, service: &ServiceSpec, since: Option<&str>) -> Result<ServiceView, BackendError>;
+
+    /// Lets it begin, and returns once that is accepted. Refused where the stamp is not that of the server any more.
+    async fn begin(&self, service: &ServiceSpec, stamp: &str) -> Result<(), BackendError>;
 }
 
 /// Power.

@@ -115,6 +115,9 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         cli.command,
         Command::Complete { .. } | Command::Drive { .. } | Command::Release { accept_as_is: false, allow: false, .. }
     );
+    // Both delete external requests, which servers of the default backend do not have.
+    let deletes = matches!(cli.command, Command::Tidy { .. } | Command::Release { accept_as_is: true, .. });
+    let touches = touches || (deletes && cli.common.plugin().name() != BackendInput::default().plugin.name());
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
     if let Command::Show { id } = &cli.command {

@@ -8,6 +8,7 @@ use crate::{
     maintenance::{
         change::{Applied, Change, Unreadable},
         power::{Need, asked_pause_text},
+        service::ServiceSpec,
         spec::CompleteWhen,
         state::{Phase, PriorState},
         step::{Action, Reply, Step},
@@ -15,7 +16,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours};
+use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours, service::begin};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -105,6 +106,7 @@ impl Drive<'_> {
             Need::Native => self.look_native(false).await?,
             Need::Node => self.look_node().await?,
             Need::Drain => self.look_drain().await?,
+            Need::Service => self.look_service().await?,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -176,6 +178,7 @@ impl Drive<'_> {
         self.say(&format!("{action}"));
         let machine = self.machine()?;
         let native = self.native()?;
+        let service = self.record().and_then(|record| record.spec.service.clone());
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
@@ -191,7 +194,7 @@ impl Drive<'_> {
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
                     guarded(ours, self.call_drain(&action)).await
                 }
-                _ => guarded(ours, perform(machine, native, opened.clone())).await,
+                _ => guarded(ours, perform(machine, native, service, opened.clone())).await,
             }
         });
         tokio::pin!(call);
@@ -325,7 +328,12 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
-async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Action) -> Result<(), BackendError> {
+async fn perform(
+    machine: Arc<dyn Machine>,
+    native: Option<Asked>,
+    service: Option<Box<ServiceSpec>>,
+    action: Action,
+) -> Result<(), BackendError> {
     match action {
         Action::EnterNative | Action::LeaveNative => {
             let Some((plain, wish)) = native else { return Ok(()) };
@@ -343,6 +351,7 @@ async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Actio
         | Action::CordonNode { .. }
         | Action::EvictPods
         | Action::UncordonNode => Ok(()),
+        Action::BeginService { stamp } => begin(machine.as_ref(), service.as_deref(), &stamp).await,
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {
             machine.set_boot_override(&wanted, clear_http_boot_uri).await

@@ -23,6 +23,7 @@ mod owners;
 pub mod process;
 mod rebind;
 mod restored;
+mod service;
 mod snapshot;
 #[cfg(test)]
 mod tests;

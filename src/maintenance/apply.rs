@@ -15,7 +15,7 @@ use super::{
     node,
     operate::Outcome,
     queue::{Turn, turn},
-    restore,
+    restore, service,
     state::{Ending, KnownTo, Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
     update::Undone,
@@ -339,6 +339,8 @@ impl ServerLock {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mine = record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now));
         let follows = match &record.phase {
+            // The external system works on the server, or may: the lock stays until that is seen to have ended.
+            Phase::Preparing(progress) if service::begun(progress).is_some() => Unreadable::Kept,
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
                 let cause = format!("{step}{cause}");

@@ -15,7 +15,7 @@ use super::{
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     queue::{Queue, Turn, WaitReason, shown_time, turn_in},
-    restore,
+    restore, service,
     spec::WaitFor,
     state::{Ending, Maintenance, Phase, Progress},
     step::{Action, Reply, Step},
@@ -221,7 +221,7 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
-    if let Some(decision) = take_turn(at, record) {
+    if let Some(decision) = take_turn(at, record).or_else(|| service::under_way(at, record, progress)) {
         return decision;
     }
     if let Goal::Release(ending) = &at.intent.goal {
@@ -267,7 +267,7 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
 const MOST_RESTARTS: u8 = 2;
 
 /// Preparing failed: a change in place is undone, everything else is given back.
-fn fails(record: &Maintenance, cause: String) -> Decision {
+pub(super) fn fails(record: &Maintenance, cause: String) -> Decision {
     Decision::Change(if record.update.is_some() {
         Change::Undo(cause)
     } else {
@@ -342,7 +342,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
 }
 
 /// Turns a step's verdict into a decision. `Fail` was handled by the caller.
-fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, verdict: Verdict) -> Decision {
+pub(super) fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, verdict: Verdict) -> Decision {
     let next = |outcome| {
         let (current, attempts) = (progress.current + 1, Vec::new());
         Decision::Change(Change::Progress(Progress { current, attempts, since: at.now, outcome, ..progress.clone() }))

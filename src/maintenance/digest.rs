@@ -13,6 +13,7 @@ use super::{
     ids::Uid,
     machine::PowerTarget,
     operate::OperationSpec,
+    service::ServiceSpec,
     spec::{BootSpec, CompleteWhen, Kind, Policy, Spec},
     state::Maintenance,
     window::WindowSpec,
@@ -47,6 +48,8 @@ struct Form1<'a> {
 struct Form2<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     allow_under: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a ServiceSpec>,
 }
 
 fn text<T: Serialize>(value: &T) -> Vec<u8> {
@@ -85,6 +88,7 @@ impl Spec {
             window,
             server_power,
             operation,
+            service,
             boot,
             complete_when,
             expires_after,
@@ -117,7 +121,7 @@ impl Spec {
             hold_place_for: Duration::ZERO,
             triggers,
         });
-        let further = text(&Form2 { allow_under });
+        let further = text(&Form2 { allow_under, service: service.as_deref() });
         if further == b"{}" { hex(&first) } else { format!("2:{}", hex(&[first, further].concat())) }
     }
 }

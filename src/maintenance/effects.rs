@@ -77,6 +77,8 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         | Action::AskPreparer
         | Action::EnterNative
         | Action::LeaveNative
+        // It is observed to its end under the lock.
+        | Action::BeginService { .. }
         | Action::TakeNode
         | Action::ReturnNode
         | Action::CordonNode { .. }

@@ -43,6 +43,7 @@ pub mod report;
 pub mod restore;
 pub mod restrictions;
 mod seize;
+pub mod service;
 pub mod spec;
 pub mod state;
 pub mod step;

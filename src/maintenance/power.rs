@@ -102,6 +102,8 @@ pub enum Need {
     Node,
     /// Whether that Node is cordoned, and which Pods are left on it.
     Drain,
+    /// Where the work of the external system stands.
+    Service,
 }
 
 /// `at + duration`, or the end of time.

@@ -11,7 +11,8 @@ use super::{
     node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
-    spec::{BootMethod, BootSpec, CompleteWhen, Spec},
+    service::{self, ServiceView},
+    spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
@@ -42,6 +43,8 @@ pub struct Facts {
     pub node: Option<NodeView>,
     /// That Node and its Pods.
     pub drain: Option<DrainView>,
+    /// The work of the external system.
+    pub service: Option<Box<ServiceView>>,
 }
 
 /// The steps that a wish needs, in order.
@@ -67,10 +70,13 @@ pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     }
     if spec.operation.is_some() {
         steps.push(Step::Operate);
-        // The server is free as soon as an operation is done: its Node has to be back before.
-        if steps.contains(&Step::DrainNode) {
-            steps.push(Step::UncordonNode);
-        }
+    }
+    if spec.service.is_some() {
+        steps.push(Step::Service);
+    }
+    // The server is free as soon as an operation is done: its Node has to be back before.
+    if spec.kind == Kind::Operation && steps.contains(&Step::DrainNode) {
+        steps.push(Step::UncordonNode);
     }
     if let Some(boot) = &spec.boot {
         if spec.server_power.is_some() {
@@ -133,6 +139,7 @@ pub fn judge(
         Step::InsertMedium => media::insert(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
+        Step::Service => service::begin(progress, facts, limits, now),
         Step::AwaitReady => match (native::ready(record, facts), &facts.preparer) {
             (Some(verdict), _) => verdict,
             _ if record.spec.boot.as_ref().is_none_or(|boot| boot.ready_when.is_none()) => Verdict::Done,

@@ -11,6 +11,7 @@ use super::{
     machine::{BootMode, Ignition, PowerTarget, shown_url},
     node::NodeWish,
     operate::OperationSpec,
+    service::ServiceSpec,
     window::WindowSpec,
 };
 use crate::shown;
@@ -205,6 +206,9 @@ pub struct Spec {
     /// The one power operation; `None` for everything else.
     #[serde(default)]
     pub operation: Option<OperationSpec>,
+    /// Work that the external system carries out; `None` for everything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<ServiceSpec>>,
     /// What to boot; `None` leaves boot as it is.
     pub boot: Option<BootSpec>,
     /// When it ends by itself.
@@ -243,6 +247,7 @@ impl Spec {
             window: None,
             server_power: None,
             operation: None,
+            service: None,
             boot: None,
             complete_when: None,
             expires_after: None,
@@ -258,6 +263,9 @@ impl Spec {
     pub fn effect(&self) -> String {
         if let Some(operation) = &self.operation {
             return operation.effect();
+        }
+        if let Some(service) = &self.service {
+            return service.effect();
         }
         let boots = self.boot.as_ref().map(|boot| {
             // A boot operator's image is a name in a registry.
@@ -304,6 +312,9 @@ impl Spec {
         }
         if let Some(operation) = &self.operation {
             parts.push(format!("operation {}", operation.reset));
+        }
+        if let Some(service) = &self.service {
+            parts.push(format!("service by {service}"));
         }
         if let Some(boot) = &self.boot {
             parts.push(format!("boot {}", boot.method.name()));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{BootOverride, ResetType};
 
-/// One step. Preparing uses those up to [`Step::Operate`], releasing the others.
+/// One step. Preparing uses those up to [`Step::Service`], releasing the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
     /// Hold the Lease of the Kubernetes Node that runs on the server.
@@ -36,6 +36,8 @@ pub enum Step {
     ApplyPower,
     /// The one power operation that was asked for.
     Operate,
+    /// The work of the external system that was asked for.
+    Service,
     /// Off, so that no installer loses its medium and the maintenance's system does not run on.
     StopForRestore,
     /// Virtual drives as before.
@@ -70,6 +72,7 @@ impl fmt::Display for Step {
             Self::AwaitReady => "waiting for the boot environment",
             Self::ApplyPower => "setting the power",
             Self::Operate => "power operation",
+            Self::Service => "service by its external system",
             Self::StopForRestore => "switching off before it is put back",
             Self::RestoreMedia => "putting the virtual drives back",
             Self::DisarmBoot => "taking the boot override away",
@@ -119,6 +122,11 @@ pub enum Action {
     EnterNative,
     /// Take the request back.
     LeaveNative,
+    /// Let the external system begin its work.
+    BeginService {
+        /// What that system showed before (`ServiceView::stamp`).
+        stamp: String,
+    },
     /// Take the Lease of its Kubernetes Node.
     TakeNode,
     /// Give that Lease back.
@@ -154,6 +162,7 @@ impl fmt::Display for Action {
             Self::Eject { .. } => write!(f, "eject the image"),
             Self::EnterNative => write!(f, "ask the server's own system for it"),
             Self::LeaveNative => write!(f, "take the request back from the server's own system"),
+            Self::BeginService { .. } => write!(f, "begin the service"),
             Self::TakeNode => write!(f, "take the Lease of its Node"),
             Self::ReturnNode => write!(f, "give back the Lease of its Node"),
             Self::CordonNode { .. } => write!(f, "cordon its Node"),

@@ -46,6 +46,7 @@ mod restored;
 mod review;
 mod schema;
 mod server_check_model;
+mod service_model;
 mod standing;
 mod toleration;
 mod values;

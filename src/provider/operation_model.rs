@@ -14,6 +14,7 @@ use crate::{
         limits,
         machine::ResetType,
         operate::{OperationSpec, Proof, WhenOff},
+        service::ServiceSpec,
         spec::{Kind, Spec},
         state::{Maintenance, Phase},
     },
@@ -22,6 +23,7 @@ use crate::{
 use super::{
     own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
     schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
+    service_model::{ServiceModel, service_attribute},
     values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
         short, texts,
@@ -36,7 +38,10 @@ pub(super) struct OperationModel {
     pub(super) server: Text,
     pub(super) namespace: Text,
     pub(super) name: Text,
+    #[serde(default)]
     pub(super) operation: Text,
+    #[serde(default)]
+    pub(super) service: Value<ServiceModel>,
     pub(super) maintenance_id: Text,
     pub(super) when_off: Text,
     pub(super) proof: Text,
@@ -75,11 +80,12 @@ pub(super) fn operation_schema() -> Schema {
         ("name", required(String, "Second part of that name. Changing it replaces.")),
         (
             "operation",
-            required(
+            optional(
                 String,
-                "`On`, `ForceOff`, `GracefulShutdown`, `GracefulRestart`, `ForceRestart`, `PowerCycle` or `Nmi`: made once. Changing it replaces, and so makes the new one.",
+                "`On`, `ForceOff`, `GracefulShutdown`, `GracefulRestart`, `ForceRestart`, `PowerCycle` or `Nmi`: made once. Exactly one of `operation` and `service`. Changing it replaces, and so makes the new one.",
             ),
         ),
+        ("service", service_attribute()),
         (
             "maintenance_id",
             optional(
@@ -152,7 +158,7 @@ pub(super) fn operation_schema() -> Schema {
     ]);
     all.extend(turn_attributes());
     schema(
-        "Makes one power operation on a server, once per set of `triggers`, under the same lock and in the same queue as every \
+        "Makes one power operation on a server, or lets its external system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
          maintenance. Destroy touches nothing: the server stays as the operation left it.",
         all,
     )
@@ -190,6 +196,10 @@ impl OperationModel {
 
     /// The parts that act on the server; `None` while one of them is not known.
     pub(super) fn acting(&self) -> Option<Spec> {
+        if let Value::Value(service) = &self.service {
+            let service = Some(Box::new(service.check(&mut Diagnostics::default())?));
+            return Some(Spec { service, ..Spec::new(Kind::Operation, given(&self.server)?) });
+        }
         let (reset, when_off) = (ResetType::from_name(given(&self.operation)?)?, WhenOff::Skip);
         let operation = Some(OperationSpec { reset, when_off, proof: Proof::Power });
         Some(Spec { operation, ..Spec::new(Kind::Operation, given(&self.server)?) })
@@ -202,6 +212,7 @@ impl OperationModel {
         check_names(diags, &self.namespace, &self.name);
         short(diags, &self.server, path("server"), limits::SERVER);
         check_triggers(diags, &self.triggers);
+        let service = self.check_service(diags);
         let reset = one_of(diags, &self.operation, path("operation"), &ResetType::NAMES, ResetType::from_name);
         let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
         let proof = one_of(diags, &self.proof, path("proof"), &Proof::NAMES, Proof::from_name);
@@ -214,10 +225,29 @@ impl OperationModel {
         let spec = self.turn().check(diags, engine, base)?;
         Some(Spec {
             server: given(&self.server)?.to_owned(),
-            operation: Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
+            operation: match &service {
+                Some(_) => None,
+                None if !self.service.is_null() => return None,
+                None => Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
+            },
+            service: service.map(Box::new),
             triggers: texts(&self.triggers),
             ..spec
         })
+    }
+
+    /// Checks that one of the two is asked for, and the service.
+    fn check_service(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
+        let both = !self.service.is_null() && !self.operation.is_null();
+        if both || (self.service.is_null() && self.operation.is_null()) {
+            let detail =
+                "Give operation, for a power operation, or service, for work of the external system, and not both.";
+            bad(diags, AttributePath::new("operation"), "Exactly one of operation and service", detail);
+        }
+        match &self.service {
+            Value::Value(service) => service.check(diags),
+            _ => None,
+        }
     }
 
     /// The attributes whose change makes it again.
@@ -233,6 +263,9 @@ impl OperationModel {
             if now != before {
                 paths.push(AttributePath::new(name));
             }
+        }
+        if self.service != prior.service {
+            paths.push(AttributePath::new("service"));
         }
         if self.triggers != prior.triggers {
             paths.push(AttributePath::new("triggers"));

@@ -25,7 +25,7 @@ use super::{
     own_turn::hold_named,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
-    review,
+    review, service_model,
     values::{given, shown_duration, time_limit},
 };
 
@@ -61,11 +61,29 @@ impl ServerOperation {
             if own_turn && self.cell.unless_stopped(review::lasts(diags, &engine, &spec)).await == Some(false) {
                 return;
             }
+            let serviced = service_model::review(diags, &engine, &spec, given(&model.maintenance_id));
+            if self.cell.unless_stopped(serviced).await == Some(false) {
+                return;
+            }
             let reviewed =
                 review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
             self.cell.unless_stopped(reviewed).await;
         }
     }
+}
+
+/// Whether a destroy leaves nothing behind: a service is waited for to its end, because its server is worked on until then.
+fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&Driven>) -> Option<()> {
+    let Some(driven) = driven.filter(|driven| matches!(driven.record.phase, Phase::Preparing(_))) else {
+        return Some(());
+    };
+    let why = match &driven.finish {
+        Finish::TimedOut(why) | Finish::Stuck(why) => format!("waited in vain (timeouts.delete): {why}"),
+        _ => "interrupted".to_owned(),
+    };
+    let detail = format!("{} still runs ({why}). The lock stays; destroy again to wait for its end.", driven.record.id);
+    diags.add_error(diagnostic(format!("The service of {server} has not ended"), detail, AttributePath::root()));
+    None
 }
 
 /// What a drive means for the state: `None` leaves nothing in it.
@@ -78,7 +96,8 @@ fn conclude(
 ) -> Option<(Value<OperationModel>, Value<Private>)> {
     let record = &driven.record;
     let server = record.server().to_owned();
-    let what = record.spec.operation.as_ref().map_or_else(String::new, |operation| operation.reset.to_string());
+    let what = record.spec.operation.as_ref().map(|operation| operation.reset.to_string());
+    let what = what.unwrap_or_else(|| "The service".to_owned());
     model.show(record);
     let state = Some((Value::Value(model), Value::Value(Private::of(engine, record))));
     let mut error =
@@ -116,6 +135,18 @@ fn conclude(
         }
         Finish::Refused(why) => {
             error(format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."));
+            None
+        }
+        Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => {
+            error(
+                format!("{what} of {server} did not end in time"),
+                format!(
+                    "{} was at {reason}.\nWaited {} (timeouts.create). The external system goes on with it, and the lock stays: \
+                     apply again to wait for its end. It is not begun again.",
+                    record.id,
+                    shown_duration(timeout),
+                ),
+            );
             None
         }
         Finish::TimedOut(reason) | Finish::Stuck(reason) | Finish::NotUpdated { cause: reason, .. } => {
@@ -334,7 +365,7 @@ impl Resource for ServerOperation {
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match engine.release(&uid, &server, Ending::Completed, &control).await {
-            Ok(_) => Some(()),
+            Ok(driven) => ended(diags, &server, driven.as_ref()),
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
                 None

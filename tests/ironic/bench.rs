@@ -91,11 +91,15 @@ pub struct RedfishBench {
 
 impl RedfishBench {
     pub async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    pub async fn with(options: Options) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
         let simulator = Simulator::start(config).await.unwrap();
         let system = simulator.systems()[0].clone();
-        let bench = Bench::new(Options::default()).await;
+        let bench = Bench::new(options).await;
         let account = simulator.credentials();
         let account = (account.username.as_str(), account.password.expose_secret());
         let url = simulator.url(&system).unwrap();

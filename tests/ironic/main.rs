@@ -9,6 +9,7 @@ mod support;
 mod access;
 mod bench;
 mod boot;
+mod faults;
 mod flag;
 mod power;
 mod proxy;

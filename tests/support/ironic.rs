@@ -42,8 +42,12 @@ pub struct Options {
     pub basic: bool,
     /// Seconds that each call of a fake interface takes, during which the node is locked.
     pub fake_delay: u32,
+    /// Seconds that each service step of the fake vendor interface takes.
+    pub step_delay: u32,
     /// Seconds between two power synchronisations; 0: none.
     pub sync_power: u32,
+    /// Certificate and key of an API that speaks TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 /// A running Ironic.
@@ -75,7 +79,7 @@ impl Ironic {
         }
         let port = free_port();
         fs::write(folder.path().join("ironic.conf"), configuration(folder.path(), port, &options)).unwrap();
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().unwrap();
         let mut ironic = Self { keeper: None, folder, port, options, http };
         ironic.run().await;
         ironic
@@ -121,7 +125,8 @@ impl Ironic {
 
     /// Where it listens.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.options.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     pub fn log(&self) -> String {
@@ -220,6 +225,13 @@ impl Ironic {
         };
     }
 
+    /// What the history of a node holds of one kind.
+    pub async fn history(&self, name: &str, kind: &str) -> Vec<Value> {
+        let history = self.call(Method::GET, &format!("/v1/nodes/{name}/history?detail=true"), None).await;
+        let entries = history["history"].as_array().unwrap().iter();
+        entries.filter(|entry| entry["event_type"] == kind).cloned().collect()
+    }
+
     /// Changes the database, for what the API cannot bring about.
     pub async fn sql(&self, statement: &str) {
         let script = "import sqlite3, sys\n\
@@ -267,7 +279,11 @@ fn password_file() -> String {
 fn configuration(folder: &Path, port: u16, options: &Options) -> String {
     let folder = folder.display();
     let (strategy, delay) = (if options.basic { "http_basic" } else { "noauth" }, options.fake_delay);
-    let sync = options.sync_power;
+    let tls = options.tls.as_ref().map(|(certificate, key)| {
+        format!("enable_ssl_api = true\ncert_file = {}\nkey_file = {}", certificate.display(), key.display())
+    });
+    let tls = tls.unwrap_or_default();
+    let (sync, step) = (options.sync_power, options.step_delay);
     format!(
         "[DEFAULT]
 auth_strategy = {strategy}
@@ -298,6 +314,7 @@ minimum_required_memory = 0
 host_ip = 127.0.0.1
 port = {port}
 public_endpoint = http://127.0.0.1:{port}
+{tls}
 [database]
 connection = sqlite:///{folder}/ironic.sqlite
 [oslo_messaging_notifications]
@@ -316,6 +333,7 @@ power_delay = {delay}
 management_delay = 0
 boot_delay = 0
 deploy_delay = 0
+vendor_delay = {step}
 [redfish]
 connection_attempts = 2
 connection_retry_interval = 1

@@ -8,3 +8,20 @@ resource "metal_server_operation" "restart" {
   proof     = "boot"
   triggers  = { kernel = "6.12.9" }
 }
+
+# Work that the external system carries out: service steps of OpenStack Ironic.
+resource "metal_server_operation" "bios" {
+  server    = "rack1-node8"
+  namespace = "ops"
+  name      = "bios-settings"
+  policy    = "OwnerApproval"
+  reason    = "enable SR-IOV"
+  service = {
+    steps = [{
+      interface = "bios"
+      step      = "apply_configuration"
+      args      = jsonencode({ settings = [{ name = "SRIOV", value = "Enabled" }] })
+    }]
+  }
+  timeouts = { create = "2h" }
+}

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, Identity, Machine, NativeMaintenance, PowerControl},
+    backend::{BackendError, Identity, Machine, NativeMaintenance, PowerControl, ServiceControl},
     maintenance::{
         machine::{Capabilities, MachineDescription, MachineView, ResetType},
         native::NativeWish,
@@ -170,6 +170,10 @@ impl Machine for NodeMachine {
         let mut has = Capabilities { resets: resets(&node), power_not_followed: true, ..Capabilities::default() };
         boot::capabilities(&self.fleet, &node, &mut has).await?;
         Ok(has)
+    }
+
+    fn service(&self) -> Option<&dyn ServiceControl> {
+        Some(self)
     }
 
     fn native(&self) -> Option<&dyn NativeMaintenance> {

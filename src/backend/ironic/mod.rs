@@ -19,6 +19,8 @@ mod native;
 mod node;
 mod plug;
 mod reason;
+mod service;
+mod service_history;
 mod settings;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -37,7 +37,7 @@ use super::{
     BackendError, NodeDrain, before_change,
     cluster::{self, MANAGER, OUR_UID},
 };
-use pods::{Standing, shown, standing};
+use pods::{PodRole, role, shown};
 
 /// Our annotation: whether the Node was Ready when we cordoned it.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";
@@ -196,11 +196,11 @@ impl NodeDrain for KubernetesNodes {
             return Ok(view);
         };
         for pod in self.pods(node).await? {
-            match standing(&pod, wish, is_ready) {
-                Standing::Stays => {}
-                Standing::Ending => view.left.push(format!("{} (ending)", shown(&pod))),
-                Standing::Refused(why) => view.refused.push(format!("{} ({why})", shown(&pod))),
-                Standing::Evict => {
+            match role(&pod, wish, is_ready) {
+                PodRole::Stays => {}
+                PodRole::Ending => view.left.push(format!("{} (ending)", shown(&pod))),
+                PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(&pod))),
+                PodRole::Evict => {
                     let why = pod.metadata.uid.as_ref().and_then(|uid| self.blocked().get(uid).cloned());
                     view.left.push(why.map_or_else(|| shown(&pod), |why| format!("{} ({why})", shown(&pod))));
                 }
@@ -222,7 +222,7 @@ impl NodeDrain for KubernetesNodes {
 
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError> {
         let pods = self.pods(&wish.node).await?;
-        let pods: Vec<Pod> = pods.into_iter().filter(|pod| standing(pod, wish, true) == Standing::Evict).collect();
+        let pods: Vec<Pod> = pods.into_iter().filter(|pod| role(pod, wish, true) == PodRole::Evict).collect();
         let asked = stream::iter(pods)
             .map(|pod| async move { (pod.metadata.uid.clone().unwrap_or_default(), self.evict_one(&pod).await) })
             .buffer_unordered(AT_ONCE);

@@ -12,7 +12,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What a Pod means for a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PodRole {
     /// It does not matter.
     Stays,
     /// It has to be evicted.
@@ -30,26 +30,26 @@ pub(super) fn shown(pod: &Pod) -> String {
 }
 
 /// What a Pod means for a drain. `is_ready`: whether its Node is; the Pods of one that is not cannot be seen to end.
-pub(super) fn standing(pod: &Pod, wish: &DrainWish, is_ready: bool) -> Standing {
+pub(super) fn role(pod: &Pod, wish: &DrainWish, is_ready: bool) -> PodRole {
     let annotations = pod.metadata.annotations.as_ref();
     let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     if annotations.is_some_and(|all| all.contains_key(MIRROR))
         || controller.is_some_and(|owner| owner.kind == "DaemonSet")
         || is_over(pod)
     {
-        return Standing::Stays;
+        return PodRole::Stays;
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return if is_ready { Standing::Ending } else { Standing::Stays };
+        return if is_ready { PodRole::Ending } else { PodRole::Stays };
     }
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     if !wish.delete_emptydir_data && volumes.into_iter().any(|volume| volume.empty_dir.is_some()) {
-        return Standing::Refused("its emptyDir data would be lost; kubernetes_node.delete_emptydir_data allows that");
+        return PodRole::Refused("its emptyDir data would be lost; kubernetes_node.delete_emptydir_data allows that");
     }
     if !wish.force && controller.is_none() {
-        return Standing::Refused("no controller would start it again; kubernetes_node.force allows that");
+        return PodRole::Refused("no controller would start it again; kubernetes_node.force allows that");
     }
-    Standing::Evict
+    PodRole::Evict
 }
 
 fn is_over(pod: &Pod) -> bool {
@@ -94,25 +94,25 @@ mod tests {
         let owner =
             |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true }]);
         let scratch = json!([{ "name": "scratch", "emptyDir": {} }]);
-        let refused = |standing: &Standing| matches!(standing, Standing::Refused(_));
-        assert_eq!(standing(&pod(json!({})), &wish(), true), Standing::Evict);
+        let refused = |role: &PodRole| matches!(role, PodRole::Refused(_));
+        assert_eq!(role(&pod(json!({})), &wish(), true), PodRole::Evict);
         for stays in [
             json!({ "metadata": { "annotations": { MIRROR: "hash" }, "ownerReferences": owner("Node") } }),
             json!({ "metadata": { "ownerReferences": owner("DaemonSet") } }),
         ] {
-            assert_eq!(standing(&pod(stays), &wish(), true), Standing::Stays);
+            assert_eq!(role(&pod(stays), &wish(), true), PodRole::Stays);
         }
         let local = pod(json!({ "spec": { "volumes": scratch } }));
-        assert!(refused(&standing(&local, &wish(), true)));
-        assert_eq!(standing(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, true), Standing::Evict);
+        assert!(refused(&role(&local, &wish(), true)));
+        assert_eq!(role(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, true), PodRole::Evict);
         let alone = pod(json!({ "metadata": { "ownerReferences": [] } }));
-        assert!(refused(&standing(&alone, &wish(), true)));
-        assert_eq!(standing(&alone, &DrainWish { force: true, ..wish() }, true), Standing::Evict);
+        assert!(refused(&role(&alone, &wish(), true)));
+        assert_eq!(role(&alone, &DrainWish { force: true, ..wish() }, true), PodRole::Evict);
         let ending = pod(json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
-        assert_eq!(standing(&ending, &wish(), true), Standing::Ending);
-        assert_eq!(standing(&ending, &wish(), false), Standing::Stays, "its kubelet cannot say that it has ended");
+        assert_eq!(role(&ending, &wish(), true), PodRole::Ending);
+        assert_eq!(role(&ending, &wish(), false), PodRole::Stays, "its kubelet cannot say that it has ended");
         let mut over = alone;
         over.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
-        assert_eq!(standing(&over, &wish(), true), Standing::Stays);
+        assert_eq!(role(&over, &wish(), true), PodRole::Stays);
     }
 }

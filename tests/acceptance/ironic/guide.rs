@@ -2,6 +2,9 @@
 
 use std::{fs, path::Path};
 
+use reqwest::Method;
+use serde_json::json;
+
 use crate::{
     servers::ironic::{Ironic, Options},
     support::{provider, workspace::Workspace},
@@ -24,6 +27,29 @@ for_each_host! {
         assert_eq!(ironic.node("rack1-node7").await["power_state"], "power off");
         workspace.destroy().await.succeeded();
         assert_eq!(ironic.node("rack1-node7").await["power_state"], "power on");
+    }
+}
+
+for_each_host! {
+    async fn the_service_example_of_the_ironic_guide_works(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("rack1-node7").await;
+        let book = json!({ "name": "CUSTOM_FIRMWARE", "steps": [
+            { "interface": "vendor", "step": "log_passthrough", "args": {}, "order": 1 },
+        ] });
+        ironic.call(Method::POST, "/v1/runbooks", Some(book)).await;
+        ironic.call(Method::PUT, "/v1/nodes/rack1-node7/traits/CUSTOM_FIRMWARE", None).await;
+        let mut workspace = Workspace::new(host);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guides/ironic-service/main.tf");
+        let text = fs::read_to_string(path).unwrap().replace("localhost/metal-maintenance/metal", provider::SOURCE);
+        fs::write(workspace.folder().join("main.tf"), text).unwrap();
+        workspace.set("METAL_IRONIC_ENDPOINT", ironic.url());
+        workspace.set("TF_VAR_server", "rack1-node7");
+        workspace.set("TF_VAR_runbook", "CUSTOM_FIRMWARE");
+        workspace.set("TF_VAR_lock_keys", format!("{{\"rack1-node7\":\"{SYSTEM}\"}}"));
+        workspace.apply().await.succeeded().says("Proven");
+        assert_eq!(ironic.history("rack1-node7", "servicing_start").await.len(), 1);
+        workspace.destroy().await.succeeded();
     }
 }
 

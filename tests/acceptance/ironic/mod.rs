@@ -3,6 +3,11 @@
 mod by_hand;
 mod flows;
 mod guide;
+mod lifecycle;
+#[path = "../../ironic/proxy.rs"]
+#[allow(dead_code, reason = "it is shared with the tests of the backend")]
+mod proxy;
+mod services;
 
 use crate::{servers::ironic::Ironic, support::workspace::Workspace};
 
@@ -14,20 +19,24 @@ pub const SYSTEM: &str = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
 
 /// Writes a configuration whose provider block reaches this Ironic.
 pub fn configure(ironic: &Ironic, workspace: &Workspace, body: &str) {
+    configure_at(&ironic.url(), workspace, body);
+}
+
+/// The same with another way to it.
+pub fn configure_at(url: &str, workspace: &Workspace, body: &str) {
     workspace.configure(&format!(
         r#"
 provider "metal" {{
   graceful_shutdown_timeout = "20s"
   power_timeout             = "20s"
   ironic = {{
-    endpoint           = "{}"
+    endpoint           = "{url}"
     soft_power_timeout = "5s"
     lock_keys          = {{ n1 = "{SYSTEM}" }}
   }}
 }}
 {body}
-"#,
-        ironic.url()
+"#
     ));
 }
 

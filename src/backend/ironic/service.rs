@@ -1,0 +1,369 @@
+//! Service steps and runbooks: work on a deployed node that Ironic's conductor carries out.
+//!
+//! Facts, read and measured with Ironic 39.0.0 (fake-hardware): `provision_updated_at` changes when the work begins and when it
+//! ends, and the node history records both (`servicing_start`, `servicing_end`). Steps of Ironic itself (`hold`, `wait`, `reboot`, …)
+//! are left out without a word where no ramdisk is booted, and a service of nothing else ends `active` with nothing
+//! done. A node in maintenance is not serviced. `abort` is possible from `service failed`, once the maintenance flag is
+//! cleared that Ironic set with it; from `service wait` it takes effect after the step only. A conductor that ends in the
+//! middle leaves `service failed`.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    backend::{BackendError, ServiceControl},
+    maintenance::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView},
+    shown,
+};
+
+use super::{
+    flag,
+    fleet::path,
+    machine::NodeMachine,
+    node::Node,
+    service_history::{self, Run},
+};
+
+/// The API version with `service_steps`.
+const STEPS: u32 = 87;
+/// The one with `runbook` instead.
+const RUNBOOKS: u32 = 92;
+/// From here on a runbook tells whether it needs a ramdisk. Ironic 39.0.0 answers 406 to runbooks at older ones.
+const RUNBOOKS_WITH_RAMDISK: u32 = 108;
+/// From here on the traits of a runbook decide which nodes it is for, before that its name.
+const RUNBOOK_TRAITS: u32 = 112;
+/// The one with the history of a node.
+const HISTORY: u32 = 78;
+
+/// What is read of a node, besides what [`Node`] has: the fields of the lowest version with services.
+const FIELDS: &str = "uuid,name,maintenance,maintenance_reason,fault,power_state,target_power_state,provision_state,last_error,\
+                      reservation,instance_uuid,traits,service_step,provision_updated_at,driver_internal_info";
+
+/// Steps of Ironic itself, which need a ramdisk.
+const OF_IRONIC: [&str; 5] = ["hold", "power_on", "power_off", "reboot", "wait"];
+/// The interfaces that have steps (Ironic 39.0.0, conductor/steps.py, `CLEANING_INTERFACE_PRIORITY`).
+const INTERFACES: [&str; 7] = ["vendor", "power", "management", "firmware", "deploy", "bios", "raid"];
+
+/// A node as a service sees it.
+pub(super) struct Serviced {
+    pub(super) node: Node,
+    /// When its provision state changed last.
+    pub(super) stamp: String,
+    info: Value,
+}
+
+impl Serviced {
+    fn from_answer(body: Value) -> Result<Self, serde_json::Error> {
+        let stamp = body["provision_updated_at"].as_str().unwrap_or_default().to_owned();
+        let info = body["driver_internal_info"].clone();
+        Ok(Self { stamp, info, node: Node::from_answer(body)? })
+    }
+
+    fn state(&self) -> &str {
+        self.node.provision_state.as_deref().unwrap_or_default()
+    }
+
+    /// The steps that Ironic carries out, as far as this account may see them.
+    fn steps(&self) -> Option<&Vec<Value>> {
+        self.info["service_steps"].as_array().filter(|steps| !steps.is_empty())
+    }
+
+    /// How far it is, for people.
+    fn progress(&self) -> String {
+        let count = self.steps().map(Vec::len);
+        let index = self.info["service_step_index"].as_u64();
+        let name = name_of(&self.node.service_step);
+        let step = match (name, index, count) {
+            (Some(name), Some(index), Some(count)) => format!("step {} of {count}, {name}", index + 1),
+            (Some(name), _, _) => format!("step {name}"),
+            _ => "no step yet".to_owned(),
+        };
+        match self.state() {
+            "service wait" => format!("{step} (Ironic waits for it: service wait)"),
+            "service hold" => {
+                let server = self.node.listed_name();
+                format!("{step} (held by a step of the runbook: openstack baremetal node unhold {server})")
+            }
+            _ => step,
+        }
+    }
+
+    /// Whether another service than the wanted one runs, as far as it shows.
+    fn is_another(&self, service: &ServiceSpec) -> bool {
+        let is_of = |seen: &Value| {
+            service.steps.iter().any(|step| seen["interface"] == *step.interface && seen["step"] == *step.step)
+        };
+        service.runbook.is_none() && self.steps().is_some_and(|steps| !steps.iter().all(is_of))
+    }
+}
+
+fn name_of(step: &Value) -> Option<String> {
+    let text = |name: &str| step[name].as_str();
+    Some(shown::line(&format!("{}.{}", text("interface")?, text("step")?)).into_owned())
+}
+
+/// Whether a service may begin on a node.
+fn readiness(node: &Node) -> ServiceState {
+    let state = node.provision_state.as_deref().unwrap_or_default();
+    if node.is_of_baremetal_operator() {
+        return ServiceState::Impossible(
+            "the node is managed by baremetal-operator, which services its hosts itself".to_owned(),
+        );
+    }
+    if state == "service failed" {
+        return ServiceState::Impossible(format!("an earlier service of the node failed. {}", way_out(node)));
+    }
+    if let Some(why) = flag::foreign(node) {
+        let advice = if flag::mark(node).is_some() { "; leave out maintenance_id" } else { "" };
+        return ServiceState::Impossible(format!("{why}, and Ironic services no node in maintenance{advice}"));
+    }
+    if node.in_transition() || (state == "active" && node.target_power_state.is_some()) {
+        return ServiceState::Busy(node.working().unwrap_or_default());
+    }
+    if state != "active" {
+        return ServiceState::Impossible(format!(
+            "its provision state is {state:?}; Ironic services active nodes only"
+        ));
+    }
+    ServiceState::Ready
+}
+
+/// How a node leaves `service failed`, as it was measured with Ironic 39.0.0.
+fn way_out(node: &Node) -> String {
+    let server = node.listed_name();
+    let unset = if node.maintenance {
+        format!(
+            "clear the maintenance flag that Ironic set (openstack baremetal node maintenance unset {server}), then "
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "To leave the provision state \"service failed\": {unset}openstack baremetal node abort {server}, which leads to active"
+    )
+}
+
+/// What was begun, as far as the node alone tells; `None`: nothing runs, and the history has to tell.
+fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
+    let node = &seen.node;
+    let error = node.last_error.as_deref().map(|text| shown::line(text).into_owned());
+    Some(match seen.state() {
+        "servicing" | "service wait" | "service hold" if seen.is_another(service) => {
+            ServiceState::Other(format!("another service runs on the node: {}", seen.progress()))
+        }
+        "servicing" | "service wait" | "service hold" => ServiceState::Running(seen.progress()),
+        "service failed" => {
+            let error = error.unwrap_or_else(|| "Ironic tells no error".to_owned());
+            ServiceState::Failed(format!("{error}. {}", way_out(node)))
+        }
+        // Its words for an abort (conductor/servicing.py, `get_last_error`).
+        "active" if error.as_ref().is_some_and(|error| error.contains("service operation was aborted")) => {
+            ServiceState::Failed(format!("another client of Ironic ended it: {}", error.unwrap_or_default()))
+        }
+        "active" if node.reservation.is_some() => ServiceState::Running("the last step".to_owned()),
+        "active" => return None,
+        state => ServiceState::Failed(format!(
+            "the provision state of the node is {state:?}: another client of Ironic changed it meanwhile"
+        )),
+    })
+}
+
+/// What is wrong with the steps themselves.
+fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for step in steps {
+        if !INTERFACES.contains(&step.interface.as_str()) {
+            let interfaces = INTERFACES.join(", ");
+            wrong.push(format!("{step}: steps belong to one of the interfaces {interfaces}."));
+        }
+        if step.step == "hold" {
+            wrong.push(format!(
+                "{step}: a service that holds the node does not end. Use metal_server_maintenance to hold a server."
+            ));
+        }
+    }
+    if !steps.is_empty() && steps.iter().all(|step| OF_IRONIC.contains(&step.step.as_str())) {
+        wrong.push(format!(
+            "Ironic leaves out its own steps ({}) where no other step boots a ramdisk: nothing would be done.",
+            OF_IRONIC.join(", ")
+        ));
+    }
+    wrong
+}
+
+/// The steps of a runbook.
+fn steps_of(runbook: &Value) -> Vec<ServiceStep> {
+    let text = |step: &Value, name: &str| step[name].as_str().unwrap_or_default().to_owned();
+    let steps = runbook["steps"].as_array().into_iter().flatten();
+    steps.map(|it| ServiceStep { interface: text(it, "interface"), step: text(it, "step"), args: None }).collect()
+}
+
+impl NodeMachine {
+    async fn serviced(&self) -> Result<Serviced, BackendError> {
+        if !self.fleet.client.has(STEPS).await? {
+            return Err(self.fleet.client.unsupported(self.too_old(STEPS).await?));
+        }
+        let path = format!("{}?fields={FIELDS}", path(&self.server, ""));
+        let body = match self.fleet.client.get(&path, STEPS).await {
+            Err(BackendError::Rejected { status: 404, .. }) => {
+                self.fleet.read(&self.server).await.map(|_| Value::Null)?
+            }
+            body => body?,
+        };
+        Serviced::from_answer(body)
+            .map_err(|error| self.fleet.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}")))
+    }
+
+    async fn too_old(&self, least: u32) -> Result<String, BackendError> {
+        let newest = self.fleet.client.newest().await?;
+        let what = if least == STEPS { "service steps" } else { "runbooks" };
+        Ok(format!("{what} need API version 1.{least}, and the newest one of this service is 1.{newest}"))
+    }
+
+    async fn runbook(&self, name: &str) -> Result<Value, BackendError> {
+        let version = self.fleet.client.newest().await?.min(RUNBOOK_TRAITS);
+        let at = path(name, "").replace("/v1/nodes/", "/v1/runbooks/");
+        self.fleet.client.get(&at, version).await
+    }
+
+    /// The API version at which a runbook is used: the traits of a runbook count where it has some, else its name.
+    async fn version_for(&self, service: &ServiceSpec) -> Result<u32, BackendError> {
+        let Some(name) = &service.runbook else { return Ok(STEPS) };
+        let newest = self.fleet.client.newest().await?;
+        if newest < RUNBOOKS_WITH_RAMDISK {
+            return Ok(RUNBOOKS);
+        }
+        let has_traits = self.runbook(name).await?["traits"].as_array().is_some_and(|traits| !traits.is_empty());
+        Ok(if has_traits { RUNBOOK_TRAITS } else { RUNBOOKS_WITH_RAMDISK })
+    }
+
+    /// What is wrong with a runbook, or with its use for this node.
+    async fn wrong_runbook(&self, name: &str, node: &Node) -> Result<Vec<String>, BackendError> {
+        if !self.fleet.client.has(RUNBOOKS).await? {
+            return Ok(vec![format!("{}.", self.too_old(RUNBOOKS).await?)]);
+        }
+        let runbook = match self.runbook(name).await {
+            Err(BackendError::Rejected { status: 404, .. }) => {
+                return Ok(vec![format!("There is no runbook {name:?} that this account may see.")]);
+            }
+            runbook => runbook?,
+        };
+        let mut wrong = wrong_steps(&steps_of(&runbook));
+        let of_node = node.traits.clone().unwrap_or_default();
+        let of_book: Vec<&str> = runbook["traits"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let by_name = [runbook["name"].as_str().unwrap_or(name)];
+        let wanted: &[&str] = if of_book.is_empty() { &by_name } else { &of_book };
+        if !wanted.iter().any(|name| of_node.iter().any(|has| has == name)) {
+            wrong.push(format!(
+                "The runbook is for nodes with the trait {}; this node has not got it.",
+                wanted.join(" or ")
+            ));
+        }
+        Ok(wrong)
+    }
+
+    /// What the history tells of a service that was begun after `since`; `None`: nothing.
+    async fn history(&self, since: &str) -> Option<Run> {
+        if !self.fleet.client.has(HISTORY).await.ok()? {
+            return None;
+        }
+        let at = format!("{}?detail=true", path(&self.server, "/history"));
+        match self.fleet.client.get(&at, HISTORY).await {
+            Ok(body) => service_history::last_run(&body, since.parse::<Timestamp>().ok()?),
+            Err(error) => {
+                tracing::debug!(%error, "the history of the node cannot be read");
+                None
+            }
+        }
+    }
+
+    async fn ended(&self, seen: &Serviced, service: &ServiceSpec, since: &str) -> ServiceState {
+        let Some(run) = self.history(since).await else {
+            return ServiceState::Idle { ran: (seen.stamp == since).then_some(false) };
+        };
+        let left_out: Vec<String> =
+            service.steps.iter().filter(|step| !run.had(&step.step)).map(ToString::to_string).collect();
+        if !left_out.is_empty() {
+            return ServiceState::Failed(format!(
+                "Ironic left out {}, and did the other steps. It does so with its own steps where no ramdisk is booted",
+                left_out.join(", ")
+            ));
+        }
+        match run.end {
+            Some(Ok(())) => ServiceState::Idle { ran: Some(true) },
+            Some(Err(why)) => ServiceState::Failed(shown::line(&why).into_owned()),
+            None => ServiceState::Idle { ran: None },
+        }
+    }
+}
+
+#[async_trait]
+impl ServiceControl for NodeMachine {
+    async fn problems(&self, service: &ServiceSpec) -> Result<Vec<String>, BackendError> {
+        let newest = self.fleet.client.newest().await?;
+        if newest < STEPS {
+            return Ok(vec![format!("{}.", self.too_old(STEPS).await?)]);
+        }
+        let seen = self.serviced().await?;
+        let mut problems = match readiness(&seen.node) {
+            ServiceState::Impossible(why) => vec![format!("{why}.")],
+            _ => Vec::new(),
+        };
+        match &service.runbook {
+            Some(name) => problems.extend(self.wrong_runbook(name, &seen.node).await?),
+            None => problems.extend(wrong_steps(&service.steps)),
+        }
+        Ok(problems)
+    }
+
+    async fn look(&self, service: &ServiceSpec, since: Option<&str>) -> Result<ServiceView, BackendError> {
+        let seen = self.serviced().await?;
+        let state = match since {
+            None => readiness(&seen.node),
+            Some(since) => match under_way(&seen, service) {
+                Some(state) => state,
+                None => self.ended(&seen, service, since).await,
+            },
+        };
+        Ok(ServiceView { stamp: seen.stamp, state })
+    }
+
+    async fn begin(&self, service: &ServiceSpec, stamp: &str) -> Result<(), BackendError> {
+        let request = "PUT states/provision \"service\"";
+        let seen = self.serviced().await?;
+        match readiness(&seen.node) {
+            ServiceState::Ready if seen.stamp == stamp => {}
+            ServiceState::Ready => return Err(self.rejected(request, "not sent: other work began meanwhile", true)),
+            ServiceState::Busy(why) => {
+                return Err(self.rejected(request, &format!("not sent: waiting for {why}"), true));
+            }
+            ServiceState::Impossible(why) => return Err(self.rejected(request, &why, false)),
+            _ => return Err(self.rejected(request, "not sent: it is not known whether it may begin", true)),
+        }
+        let body = if let Some(runbook) = &service.runbook {
+            json!({ "target": "service", "runbook": runbook })
+        } else {
+            let steps: Vec<Value> = service.steps.iter().map(step).collect();
+            json!({ "target": "service", "service_steps": steps })
+        };
+        let version = self.version_for(service).await?;
+        match self.fleet.change(Method::PUT, &seen.node, "/states/provision", version, Some(&body)).await {
+            // The state of the node changed since it was read.
+            Err(BackendError::Rejected { message, .. }) if message.contains("can not be performed on node") => {
+                Err(self.rejected(request, &message, true))
+            }
+            sent => sent.map(|_| ()),
+        }
+    }
+}
+
+/// A step as Ironic takes it.
+fn step(step: &ServiceStep) -> Value {
+    let mut value = json!({ "interface": step.interface, "step": step.step });
+    if let Some(args) = step.args.as_deref().and_then(|args| serde_json::from_str::<Value>(args).ok()) {
+        value["args"] = args;
+    }
+    value
+}

@@ -1,0 +1,42 @@
+//! The work of an external system: looking at it, and letting it begin.
+
+use crate::{
+    backend::{BackendError, Machine},
+    maintenance::service::{ServiceSpec, stamp_before},
+};
+
+use super::{act::LookError, drive::Drive};
+
+/// Why a server cannot be serviced that no system of its own takes care of.
+fn unsupported(machine: &dyn Machine) -> BackendError {
+    BackendError::Unsupported {
+        address: machine.address(),
+        what: "its backend has no service that the external system carries out".to_owned(),
+    }
+}
+
+impl Drive<'_> {
+    /// Reads where the work stands that the record asks for.
+    pub(super) async fn look_service(&mut self) -> Result<(), LookError> {
+        let Some(record) = self.record() else { return Ok(()) };
+        let Some(service) = record.spec.service.clone() else { return Ok(()) };
+        let before = stamp_before(record);
+        let machine = self.machine()?;
+        let control = machine.service().ok_or_else(|| unsupported(machine.as_ref()))?;
+        self.facts.service = Some(Box::new(control.look(&service, before.as_deref()).await?));
+        Ok(())
+    }
+}
+
+/// Lets the work begin.
+pub(super) async fn begin(
+    machine: &dyn Machine,
+    service: Option<&ServiceSpec>,
+    stamp: &str,
+) -> Result<(), BackendError> {
+    match (machine.service(), service) {
+        (Some(control), Some(service)) => control.begin(service, stamp).await,
+        (None, _) => Err(unsupported(machine)),
+        (Some(_), None) => Ok(()),
+    }
+}

@@ -1,0 +1,273 @@
+//! The rules of a service: work that the external system carries out by itself and that ends. It is begun once, observed to
+//! its end, and never begun again because a reply was lost.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    change::Change,
+    decide::{Decision, Finish, Goal, Situation, fails, perform},
+    operate::Outcome,
+    power::{Limits, Need, Verdict, after},
+    prepare::Facts,
+    queue::shown_time,
+    state::{Maintenance, Phase, Progress},
+    step::{Action, Attempt, Reply, Step},
+};
+use crate::shown;
+
+/// What the external system is told to do: its own steps, or a list of them that it keeps under a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    /// The steps, in order; empty with a runbook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<ServiceStep>,
+    /// The name of a list of steps that the system keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runbook: Option<String>,
+}
+
+/// One step, in the words of the external system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStep {
+    /// The part of the system that carries it out.
+    pub interface: String,
+    /// Its name there.
+    pub step: String,
+    /// Its arguments, a JSON object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+}
+
+impl fmt::Display for ServiceStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown::line(&format!("{}.{}", self.interface, self.step)))
+    }
+}
+
+impl fmt::Display for ServiceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(runbook) = &self.runbook {
+            return write!(f, "runbook {}", shown::line(runbook));
+        }
+        let steps: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
+        write!(f, "{} {}", if steps.len() == 1 { "step" } else { "steps" }, steps.join(", "))
+    }
+}
+
+impl ServiceSpec {
+    /// In words, after the server's name.
+    #[must_use]
+    pub fn effect(&self) -> String {
+        format!("is serviced by its external system ({self}), which may restart it.")
+    }
+}
+
+/// Where a service stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceState {
+    /// It may begin.
+    Ready,
+    /// It may begin later. The words complete "waiting for".
+    Busy(String),
+    /// It cannot begin, and waiting does not help.
+    Impossible(String),
+    /// It is carried out. The words tell how far it is.
+    Running(String),
+    /// Nothing runs. `ran`: whether this service was carried out to its end since it was begun, where that is recorded.
+    Idle {
+        /// `None`: nothing tells.
+        ran: Option<bool>,
+    },
+    /// It was begun and failed.
+    Failed(String),
+    /// Another one runs in its place.
+    Other(String),
+}
+
+/// The observation of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceView {
+    /// What the external system shows that changes whenever work begins or ends: kept from before a service is begun, so that
+    /// a later one is told from it.
+    pub stamp: String,
+    /// Where it stands.
+    pub state: ServiceState,
+}
+
+/// How often a service is begun that the system refuses for now.
+const MOST_TRIES: usize = 20;
+
+/// The call that began the service under way, or may have; `None`: nothing was begun.
+#[must_use]
+pub fn begun(progress: &Progress) -> Option<(&str, &Attempt)> {
+    let last = progress.attempts.last().filter(|_| progress.step() == Some(Step::Service))?;
+    match (&last.action, &last.reply) {
+        (_, Reply::Refused { .. }) => None,
+        (Action::BeginService { stamp }, _) => Some((stamp, last)),
+        _ => None,
+    }
+}
+
+/// The stamp from before the service of a record was begun; `None`: nothing was begun.
+#[must_use]
+pub fn stamp_before(record: &Maintenance) -> Option<String> {
+    let Phase::Preparing(progress) = &record.phase else { return None };
+    begun(progress).map(|(stamp, _)| stamp.to_owned())
+}
+
+/// What a service needs that was not begun yet.
+#[must_use]
+pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+    if let Some(last) = progress.attempts.last()
+        && let Reply::Refused { message, transient } = &last.reply
+    {
+        if !transient {
+            return Verdict::Fail(message.clone());
+        }
+        if progress.attempts.len() >= MOST_TRIES {
+            return Verdict::Fail(format!("{message} (tried {} times)", progress.attempts.len()));
+        }
+        let until = after(last.at, limits.retry_pause);
+        if now < until {
+            return Verdict::Wait { why: format!("refused: {message}"), until: Some(until) };
+        }
+    }
+    let Some(view) = &facts.service else { return Verdict::Look(Need::Service) };
+    match &view.state {
+        ServiceState::Ready => Verdict::Act(Action::BeginService { stamp: view.stamp.clone() }),
+        ServiceState::Busy(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
+        ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.clone()),
+        ServiceState::Running(why) | ServiceState::Other(why) => Verdict::Wait { why: why.clone(), until: None },
+        ServiceState::Idle { .. } => {
+            Verdict::Wait { why: "it is not known whether it may begin".to_owned(), until: None }
+        }
+    }
+}
+
+/// What is done about a service that was begun, or may have been: it is observed to its end. No time limit, closing window or
+/// release frees the server while its external system works on it. `None`: nothing was begun.
+pub(super) fn under_way(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
+    let (_, call) = begun(progress)?;
+    let Some(view) = &at.facts.service else { return Some(Decision::Look(Need::Service)) };
+    let releases = matches!(at.intent.goal, Goal::Release(_));
+    let ended = |verdict: Verdict| match verdict {
+        // It is over, and nothing of it is wanted any more: the release goes on.
+        _ if releases => None,
+        Verdict::Fail(cause) => Some(fails(record, format!("{}: {cause}", Step::Service))),
+        verdict => Some(perform(at, "preparing", progress, Step::Service, verdict)),
+    };
+    match follow(call, &view.state, at.limits, at.now) {
+        Next::Begun => Some(Decision::Change(Change::Replied(Reply::Accepted))),
+        Next::Over(verdict) => ended(verdict),
+        Next::Wait(why, _) if at.intent.timed_out => {
+            Some(Decision::Finished(Finish::TimedOut(format!("{}: {why}", progress.text()))))
+        }
+        Next::Wait(why, until) => Some(perform(at, "preparing", progress, Step::Service, Verdict::Wait { why, until })),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// It is seen to run: what was not known of the call is known.
+    Begun,
+    Wait(String, Option<Timestamp>),
+    Over(Verdict),
+}
+
+fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp) -> Next {
+    let accepted = call.reply == Reply::Accepted;
+    let over = |outcome| Next::Over(Verdict::Concluded(outcome));
+    // For as long as the request may be under way, and what it does may not be shown.
+    let until = after(call.at, limits.call + limits.settle);
+    match state {
+        ServiceState::Running(_) if !accepted => Next::Begun,
+        ServiceState::Running(doing) => Next::Wait(doing.clone(), None),
+        ServiceState::Failed(message) | ServiceState::Impossible(message) => Next::Over(Verdict::Fail(message.clone())),
+        ServiceState::Idle { ran: Some(true) } => over(Outcome::Proven),
+        ServiceState::Idle { ran: None } if accepted => over(Outcome::Accepted),
+        ServiceState::Idle { .. } | ServiceState::Ready | ServiceState::Busy(_) | ServiceState::Other(_)
+            if now < until =>
+        {
+            let said = if accepted { "accepted" } else { "sent without a known outcome" };
+            Next::Wait(format!("it was {said} at {}", shown_time(call.at)), Some(until))
+        }
+        // It may have been carried out: it is not begun a second time.
+        _ => over(Outcome::Unproven),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(reply: Option<Reply>) -> Progress {
+        let at = Timestamp::UNIX_EPOCH;
+        let mut progress = Progress::new(vec![Step::Service], at);
+        let action = Action::BeginService { stamp: "t0".into() };
+        progress.attempts.extend(reply.map(|reply| Attempt { action, at, reply }));
+        progress
+    }
+
+    fn facts(state: ServiceState) -> Facts {
+        Facts { service: Some(Box::new(ServiceView { stamp: "t0".into(), state })), ..Facts::default() }
+    }
+
+    fn refused(transient: bool) -> Reply {
+        Reply::Refused { message: "locked".into(), transient }
+    }
+
+    fn later(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn it_begins_once_the_server_is_ready_and_keeps_the_stamp() {
+        let limits = Limits::default();
+        let begin = |reply, state, now| begin(&progress(reply), &facts(state), &limits, now);
+        let now = later(1);
+        let begins = Verdict::Act(Action::BeginService { stamp: "t0".into() });
+        assert_eq!(begin(None, ServiceState::Ready, now), begins);
+        assert!(matches!(begin(None, ServiceState::Busy("x".into()), now), Verdict::Wait { .. }));
+        assert!(matches!(begin(None, ServiceState::Impossible("x".into()), now), Verdict::Fail(_)));
+        assert!(matches!(begin(Some(refused(true)), ServiceState::Ready, now), Verdict::Wait { .. }));
+        assert_eq!(begin(Some(refused(true)), ServiceState::Ready, later(60)), begins);
+        assert!(matches!(begin(Some(refused(false)), ServiceState::Ready, later(60)), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn what_was_refused_was_not_begun() {
+        assert!(begun(&progress(None)).is_none() && begun(&progress(Some(refused(true)))).is_none());
+        assert!(begun(&progress(Some(Reply::Unknown))).is_some());
+        assert!(begun(&progress(Some(Reply::Accepted))).is_some());
+    }
+
+    #[test]
+    fn a_lost_reply_is_answered_by_what_is_seen_and_never_by_beginning_again() {
+        let limits = Limits::default();
+        let follow = |reply, state, now| {
+            let progress = progress(Some(reply));
+            follow(begun(&progress).unwrap().1, &state, &limits, now)
+        };
+        let over = |outcome| Next::Over(Verdict::Concluded(outcome));
+        let soon = later(1);
+        assert_eq!(follow(Reply::Unknown, ServiceState::Running("1 of 2".into()), soon), Next::Begun);
+        assert!(matches!(
+            follow(Reply::Accepted, ServiceState::Running("1 of 2".into()), later(90_000)),
+            Next::Wait(..)
+        ));
+        for ran in [None, Some(false)] {
+            assert!(matches!(follow(Reply::Unknown, ServiceState::Idle { ran }, soon), Next::Wait(..)));
+            assert_eq!(follow(Reply::Unknown, ServiceState::Idle { ran }, later(600)), over(Outcome::Unproven));
+        }
+        assert_eq!(follow(Reply::Unknown, ServiceState::Ready, later(600)), over(Outcome::Unproven));
+        assert_eq!(follow(Reply::Unknown, ServiceState::Other("x".into()), later(600)), over(Outcome::Unproven));
+        assert_eq!(follow(Reply::Unknown, ServiceState::Idle { ran: Some(true) }, soon), over(Outcome::Proven));
+        assert_eq!(follow(Reply::Accepted, ServiceState::Idle { ran: Some(true) }, soon), over(Outcome::Proven));
+        assert_eq!(follow(Reply::Accepted, ServiceState::Idle { ran: None }, soon), over(Outcome::Accepted));
+        let failed = follow(Reply::Accepted, ServiceState::Failed("no image".into()), soon);
+        assert_eq!(failed, Next::Over(Verdict::Fail("no image".into())));
+    }
+}

@@ -1,0 +1,220 @@
+//! Service steps and runbooks as operations: begun once, observed to their end.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{
+    configure, configure_at, maintenance,
+    proxy::{Deal, Proxy},
+};
+use crate::{
+    servers::ironic::{Ironic, Options},
+    support::{
+        simulator::{Fleet, SOON},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+const ADDRESS: &str = "metal_server_operation.service";
+/// A step that takes a while, and needs no ramdisk.
+const STEP: &str = "{ interface = \"vendor\", step = \"log_passthrough\" }";
+/// A step of which Ironic waits to hear, without an end.
+const WAITS: &str = "{ interface = \"vendor\", step = \"trigger_servicewait\" }";
+
+fn service(service: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_operation" "service" {{
+  server    = "n1"
+  namespace = "ops"
+  name      = "firmware"
+  policy    = "Enforced"
+  service   = {{ {service} }}
+  {more}
+}}
+"#
+    )
+}
+
+fn steps(steps: &[&str]) -> String {
+    format!("steps = [{}]", steps.join(", "))
+}
+
+async fn started(ironic: &Ironic) -> usize {
+    ironic.history("n1", "servicing_start").await.len()
+}
+
+/// Ends a step that Ironic waits for, as a ramdisk would.
+async fn end_wait(ironic: &Ironic) {
+    let set = "provision_state = 'active', target_provision_state = NULL, service_step = '{}', driver_internal_info = '{}', \
+               provision_updated_at = datetime('now')";
+    ironic.sql(&format!("UPDATE nodes SET {set} WHERE name = 'n1' AND provision_state = 'service wait'")).await;
+}
+
+for_each_host! {
+    async fn a_service_is_carried_out_once_and_told_step_by_step(host) {
+        let ironic = Ironic::start(Options { step_delay: 1, ..Options::default() }).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &service(&steps(&[STEP, STEP]), ""));
+        workspace.try_plan().await.succeeded().says("n1 is serviced by its external system (steps vendor.log_passthrough, vendor.log_passthrough)");
+        let run = workspace.apply().await.succeeded();
+        assert!(run.log.contains("of 2, vendor.log_passthrough"), "{}", run.log);
+        let made = workspace.resource(ADDRESS).await.unwrap();
+        assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
+        assert!(workspace.plan().await.changes().is_empty());
+        assert_eq!(started(&ironic).await, 1);
+        // A runbook that is for this node, by its name.
+        let book = json!({ "name": "CUSTOM_FW", "steps": [
+            { "interface": "vendor", "step": "log_passthrough", "args": {}, "order": 1 },
+        ] });
+        ironic.call(Method::POST, "/v1/runbooks", Some(book)).await;
+        configure(&ironic, &workspace, &service("runbook = \"CUSTOM_FW\"", ""));
+        workspace.try_plan().await.failed().says("The runbook is for nodes with the trait CUSTOM_FW");
+        ironic.call(Method::PUT, "/v1/nodes/n1/traits/CUSTOM_FW", None).await;
+        workspace.apply().await.succeeded();
+        assert_eq!(started(&ironic).await, 2);
+        workspace.destroy().await.succeeded();
+        assert_eq!(started(&ironic).await, 2);
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["provision_state"], &node["maintenance"]), (&json!("active"), &json!(false)));
+    }
+}
+
+for_each_host! {
+    async fn what_cannot_be_serviced_is_refused_at_plan(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        let refused = async |text: &str, why: &str| {
+            configure(&ironic, &workspace, text);
+            workspace.try_plan().await.failed().says(why);
+        };
+        refused(&service("runbook = \"CUSTOM_NONE\"", ""), "There is no runbook \"CUSTOM_NONE\"").await;
+        let hold = "{ interface = \"deploy\", step = \"hold\" }";
+        refused(&service(&steps(&[STEP, hold]), ""), "a service that holds the node does not end").await;
+        let wait = "{ interface = \"deploy\", step = \"wait\", args = jsonencode({ seconds = 1 }) }";
+        refused(&service(&steps(&[wait]), ""), "nothing would be done").await;
+        refused(&service("", ""), "Exactly one of steps and runbook").await;
+        refused(&service(&steps(&[STEP]), "operation = \"On\""), "Exactly one of operation and service").await;
+        let args = "{ interface = \"bios\", step = \"apply_configuration\", args = \"settings\" }";
+        refused(&service(&steps(&[args]), ""), "Not a JSON object").await;
+        ironic.maintenance("n1", Some("disk swap by carol")).await;
+        refused(&service(&steps(&[STEP]), ""), "Ironic services no node in maintenance").await;
+        ironic.maintenance("n1", None).await;
+        ironic.call(Method::POST, "/v1/nodes", Some(json!({ "name": "n2", "driver": "fake-hardware" }))).await;
+        ironic.provision("n2", "manage", "manageable").await;
+        let inactive = service(&steps(&[STEP]), "").replace("\"n1\"", "\"n2\"");
+        refused(&inactive, "its provision state is \"manageable\"").await;
+        let under = maintenance("") + &service(&steps(&[STEP]), "maintenance_id = \"ops/bios\"");
+        refused(&under, "Leave out maintenance_id").await;
+        // An Ironic of 2023.
+        let proxy = Proxy::to(&ironic.url()).await;
+        let mut seen = false;
+        proxy.rule(move |request| {
+            if request.path == "/v1" && !std::mem::replace(&mut seen, false) {
+                return Deal::Answer(200, "X-OpenStack-Ironic-API-Maximum-Version: 1.86\r\n".into(), "{}".into());
+            }
+            Deal::Pass
+        });
+        configure_at(&proxy.url(), &workspace, &service(&steps(&[STEP]), ""));
+        workspace.try_plan().await.failed().says("service steps need API version 1.87");
+        // A backend without a system that services its servers.
+        let fleet = Fleet::new(1).await;
+        fleet.configure(&workspace, &service(&steps(&[STEP]), "").replace("\"n1\"", "\"node1\""));
+        workspace.try_plan().await.failed().says("Its backend has no system that carries out services");
+        assert_eq!(started(&ironic).await, 0);
+    }
+}
+
+for_each_host! {
+    async fn a_failed_service_tells_its_words_and_the_way_out(host) {
+        let mut ironic = Ironic::start(Options { step_delay: 2, ..Options::default() }).await;
+        ironic.active_node("n1").await;
+        let workspace = Workspace::new(host);
+        let unknown = "{ interface = \"vendor\", step = \"no_such_step\" }";
+        configure(&ironic, &workspace, &service(&steps(&[STEP, unknown]), ""));
+        let run = workspace.apply().await.failed();
+        run.says("The service of n1 failed").says("no_such_step").says("openstack baremetal node maintenance unset n1");
+        assert!(workspace.resource(ADDRESS).await.is_none(), "nothing is in the state");
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        // Until that is done, nothing begins.
+        workspace.try_plan().await.failed().says("an earlier service of the node failed");
+        ironic.maintenance("n1", None).await;
+        ironic.provision("n1", "abort", "active").await;
+        // A conductor that ends in the middle fails it.
+        configure(&ironic, &workspace, &service(&steps(&[STEP, STEP, STEP]), ""));
+        let run = workspace.start_apply();
+        run.until_it_logs("step 2 of 3", SOON * 2).await;
+        ironic.restart().await;
+        let run = run.wait(SOON * 4).await.failed();
+        run.says("can't be resumed by conductor").says("openstack baremetal node abort n1");
+        run.is_silent_about("maintenance unset");
+        ironic.provision("n1", "abort", "active").await;
+        configure(&ironic, &workspace, &service(&steps(&[STEP]), ""));
+        workspace.apply().await.succeeded();
+        assert_eq!(started(&ironic).await, 3);
+        // Steps that Ironic leaves out are not counted as done.
+        let reboot = "{ interface = \"power\", step = \"reboot\" }";
+        configure(&ironic, &workspace, &service(&steps(&[STEP, reboot]), ""));
+        workspace.apply().await.failed().says("Ironic left out power.reboot, and did the other steps");
+    }
+}
+
+for_each_host! {
+    async fn a_service_is_begun_once_whatever_ends_the_run(host) {
+        let ironic = Ironic::start(Options { step_delay: 1, ..Options::default() }).await;
+        ironic.active_node("n1").await;
+        let proxy = Proxy::to(&ironic.url()).await;
+        let workspace = Workspace::new(host);
+        let short = "timeouts = { create = \"25s\", update = \"5m\", delete = \"1s\" }";
+        // The reply to the call that begins it is lost.
+        proxy.rule(|seen| if seen.is("PUT", "/states/provision") { Deal::LoseReply } else { Deal::Pass });
+        configure_at(&proxy.url(), &workspace, &service(&steps(&[WAITS]), short));
+        let run = workspace.start_apply();
+        run.until_it_logs("service wait", SOON * 2).await;
+        // A time limit frees no server that is worked on.
+        let run = run.wait(SOON * 4).await.failed();
+        run.says("The service of n1 did not end in time").says("It is not begun again");
+        assert!(workspace.resource(ADDRESS).await.is_none());
+        let queue = workspace.metal(&["queue"]).await.succeeded();
+        queue.says("ops/firmware");
+        // The run is killed.
+        let run = workspace.start_apply();
+        run.until_it_logs("service wait", SOON * 2).await;
+        run.kill_everything();
+        let _ = run.wait(SOON).await;
+        // It is stopped.
+        let run = workspace.start_apply();
+        run.until_it_logs("service wait", SOON * 2).await;
+        run.interrupt();
+        run.wait(SOON).await.says("An operation was interrupted");
+        let held = workspace.resource(ADDRESS).await.unwrap();
+        assert_eq!(held["state"], "Preparing", "{held}");
+        // A destroy waits for its end, too.
+        workspace.destroy().await.failed().says("The service of n1 has not ended");
+        assert!(workspace.resource(ADDRESS).await.is_some());
+        // Ironic is away for a while.
+        let run = workspace.start_apply();
+        run.until_it_logs("service wait", SOON * 2).await;
+        proxy.rule(|_| Deal::Answer(503, String::new(), "{}".into()));
+        run.until_it_logs("trying again", SOON * 2).await;
+        proxy.rule(|_| Deal::Pass);
+        end_wait(&ironic).await;
+        run.wait(SOON * 4).await.succeeded();
+        let made = workspace.resource(ADDRESS).await.unwrap();
+        assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Accepted".into()), "{made}");
+        assert_eq!((started(&ironic).await, proxy.count("PUT", "/states/provision")), (1, 1));
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        // One whose only reply is lost, and which ended before it was looked at.
+        proxy.rule(|seen| if seen.is("PUT", "/states/provision") { Deal::LoseReply } else { Deal::Pass });
+        configure_at(&proxy.url(), &workspace, &service(&steps(&[STEP]), ""));
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Proven");
+        assert_eq!(started(&ironic).await, 2);
+        eventually("the node is as it was", SOON, async || {
+            (ironic.node("n1").await["provision_state"] == "active").then_some(())
+        }).await;
+    }
+}
