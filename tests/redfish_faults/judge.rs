@@ -9,6 +9,7 @@ use terraform_provider_metal::{
 use crate::{
     bench::{Bench, reached},
     flows::{Flow, IMAGE},
+    simulated::doubled,
 };
 
 /// How the problem begins that a flow failed before its fault met a request.
@@ -66,7 +67,7 @@ fn executions(bench: &Bench, wanted: ResetType) -> usize {
 
 /// What has to be true when nothing is held any more.
 pub fn over(bench: &Bench) -> Vec<String> {
-    let mut problems = doubled(bench);
+    let mut problems = doubled(&bench.simulator.events(&bench.name, 0).unwrap());
     if bench.flow.operation().is_some() {
         return problems;
     }
@@ -84,41 +85,4 @@ pub fn over(bench: &Bench) -> Vec<String> {
         problems.push(format!("released with the media {:?}, which were {:?}", now.media, before.media));
     }
     problems
-}
-
-/// What was done twice where once was meant.
-fn doubled(bench: &Bench) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut last: Option<ResetType> = None;
-    let mut filled = false;
-    for event in bench.simulator.events(&bench.name, 0).unwrap() {
-        match event.kind {
-            EventKind::Power { .. } => last = last.filter(|reset| restarts(*reset)),
-            EventKind::Reset { reset_type } => {
-                if last == Some(reset_type) {
-                    problems.push(format!("{} twice", reset_type.as_str()));
-                }
-                last = Some(reset_type);
-            }
-            EventKind::MediaInserted { device, .. } => {
-                if filled {
-                    problems.push(format!("inserted twice into {device}"));
-                }
-                filled = true;
-            }
-            EventKind::MediaEjected { ejected_while_running, .. } => {
-                filled = false;
-                if ejected_while_running {
-                    problems.push("a running installer lost its medium".to_owned());
-                }
-            }
-            _ => {}
-        }
-    }
-    problems
-}
-
-/// Whether a second one hits a server that runs.
-fn restarts(reset: ResetType) -> bool {
-    matches!(reset, ResetType::ForceRestart | ResetType::GracefulRestart | ResetType::PowerCycle | ResetType::Nmi)
 }

@@ -13,6 +13,8 @@ mod faults;
 mod flows;
 mod judge;
 mod personalities;
+#[path = "../support/simulated.rs"]
+mod simulated;
 
 use std::time::Duration;
 
