@@ -1,6 +1,6 @@
 //! What is right: judged by what the machine did, never by what was said about it.
 
-use bmc_simulator::{BootSource, EventKind, PowerState, ResetType};
+use bmc_simulator::{BootOverride, BootSource, EventKind, JournalQuery, OverrideEnabled, PowerState, ResetType};
 use terraform_provider_metal::{
     engine::{Driven, EngineError},
     maintenance::operate::Outcome,
@@ -78,11 +78,20 @@ pub fn over(bench: &Bench) -> Vec<String> {
     }
     // What waits in the Settings object is what the next start uses.
     let next = now.pending_boot.as_ref().unwrap_or(&now.boot);
-    if *next != before.boot {
+    if *next != before.boot && !is_left_by_refusal(bench, next) {
         problems.push(format!("released with the override {next:?}, which was {:?}", before.boot));
     }
     if now.media != before.media {
         problems.push(format!("released with the media {:?}, which were {:?}", now.media, before.media));
     }
     problems
+}
+
+/// Whether a disabled override shows what its BMC refused for good, or did not take for another reason than being busy.
+fn is_left_by_refusal(bench: &Bench, next: &BootOverride) -> bool {
+    let disabled = |boot: &BootOverride| boot.enabled == OverrideEnabled::Disabled;
+    let journal = bench.simulator.journal(&JournalQuery::default());
+    let last = journal.iter().rfind(|entry| entry.method == "PATCH" && !entry.path.contains("VirtualMedia"));
+    let busy = |status: Option<u16>| matches!(status, Some(200..=299 | 401 | 404 | 409 | 429 | 503));
+    disabled(next) && disabled(&bench.before.boot) && last.is_some_and(|entry| !entry.applied && !busy(entry.status))
 }
