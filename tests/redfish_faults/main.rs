@@ -199,7 +199,7 @@ async fn the_whole_matrix() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn the_whole_matrix_of_other_bmcs() {
-    hold_on(&others(), &[Flow::VirtualMedia, Flow::Pxe], |row, kind, _| {
+    hold_on(&others(), &[Flow::VirtualMedia, Flow::Disk], |row, kind, _| {
         !row.is_of_sessions() && (row.changes() || kind.meets_reads())
     })
     .await;
