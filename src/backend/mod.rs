@@ -165,9 +165,9 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     async fn observe(&self) -> Result<MachineView, BackendError>;
 
     /// Why the last change was not made, where that is known only after its call was accepted and had returned. Told once.
-    async fn late_answer(&self) -> Option<BackendError> {
-        None
-    }
+    ///
+    /// Each machine says for itself: one in front of another has to pass on what that one learns.
+    async fn late_answer(&self) -> Option<BackendError>;
 
     /// What it can be told to do.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;

@@ -84,7 +84,9 @@ impl Drive<'_> {
                 {
                     tracing::warn!("{}: {error}", self.server);
                     let message = with_pause(&error, error.to_string());
-                    self.note(Reply::Refused { message, transient: error.is_transient() }).await?;
+                    // Where the backend does not know how far the change came, it is not sent again.
+                    let transient = error.is_transient() && !error.outcome_unknown();
+                    self.note(Reply::Refused { message, transient }).await?;
                 }
                 match need {
                     Need::Machine => {

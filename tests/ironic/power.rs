@@ -172,3 +172,40 @@ async fn a_thousand_reads_at_once_are_a_few_lists() {
     assert_eq!(listed.len(), 40);
     assert_eq!(listed["m7"].labels["provision_state"], "enroll");
 }
+
+#[tokio::test]
+async fn a_power_change_that_fails_after_its_call_is_told_once() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let slow = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let machine = slow.machine("n1").unwrap();
+    machine.observe().await.unwrap();
+    let node = bench.ironic.node("n1").await;
+    let with = |change: serde_json::Value| {
+        let mut node = node.clone();
+        node.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        node.to_string()
+    };
+    let (idle, busy) = (json!({}), json!({ "target_power_state": "power off", "last_error": null }));
+    let failed = json!({ "target_power_state": null, "last_error": "the PDU did not answer" });
+    for (reset, unknown) in [(ResetType::ForceOff, false), (ResetType::ForceRestart, true)] {
+        let (idle, busy, failed) = (with(idle.clone()), with(busy.clone()), with(failed.clone()));
+        // A conductor that needs longer than the call waits.
+        let mut sent = false;
+        proxy.rule(move |seen| {
+            sent |= seen.is("PUT", "/states/power");
+            match (seen.method.as_str(), sent) {
+                ("PUT", _) => Deal::Answer(202, String::new(), String::new()),
+                ("GET", true) => Deal::Answer(200, String::new(), busy.clone()),
+                _ => Deal::Answer(200, String::new(), idle.clone()),
+            }
+        });
+        machine.reset(reset).await.unwrap();
+        assert!(machine.late_answer().await.is_none(), "it is still at it");
+        proxy.rule(move |_| Deal::Answer(200, String::new(), failed.clone()));
+        let late = machine.late_answer().await.unwrap();
+        assert!(late.to_string().contains("the PDU did not answer"), "{late}");
+        assert_eq!(late.outcome_unknown(), unknown, "{late:?}");
+        assert!(machine.late_answer().await.is_none(), "once");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use bmc_simulator::PowerState;
+use bmc_simulator::{Fault, FaultAction, FaultBody, PowerState};
 use serde_json::{Value, json};
 use terraform_provider_metal::{
     backend::{
@@ -123,6 +123,36 @@ fn status(host: &Value) -> (&str, &str) {
         status["provisioning"]["state"].as_str().unwrap_or_default(),
         status["operationalStatus"].as_str().unwrap_or_default(),
     )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_the_bmc_gives_up_later_is_told() {
+    let world = World::start(1, Options::default()).await;
+    let backend = backend(&world, Hold::Detach);
+    let mut held = Held::new(&backend, "node1", "m1");
+    held.enter().await;
+    let task = "/redfish/v1/TaskService/Tasks/77";
+    let answer = |status, body: Value| FaultAction::Answer {
+        status,
+        body: FaultBody::Json(body),
+        headers: vec![("Location".to_owned(), task.to_owned())],
+        apply: false,
+    };
+    let inject = |action, method: &str, path: &str| {
+        let _ = world.simulator.inject(Fault::new(action).on_request(method, path));
+    };
+    inject(answer(202, json!({"@odata.id": task, "TaskState": "Running"})), "POST", "*Reset");
+    inject(answer(200, json!({"@odata.id": task, "TaskState": "Running"})), "GET", task);
+    let driven = held.under();
+    driven.reset(ResetType::ForceOff).await.unwrap();
+    assert!(driven.late_answer().await.is_none(), "it runs on");
+    world.simulator.clear_faults();
+    let messages = json!([{"MessageId": "Base.1.12.InternalError", "Message": "the fan tray is missing"}]);
+    inject(answer(200, json!({"@odata.id": task, "TaskState": "Exception", "Messages": messages})), "GET", task);
+    let error = driven.late_answer().await.unwrap().to_string();
+    assert!(error.contains("the fan tray is missing"), "{error}");
+    world.simulator.clear_faults();
+    held.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{backend::BackendError, maintenance::machine::BootOverride};
 
 use super::{
+    accepted::Accepted,
     client::Client,
     identity::HardwareFacts,
     node::{Node, fields, version_for_nodes},
@@ -35,6 +36,8 @@ pub(super) struct Fleet {
     pub(super) image_download_source: String,
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
+    /// Changes that had not ended when their calls returned, by the UUID of the node.
+    pub(super) unsettled: Mutex<BTreeMap<String, Accepted>>,
     /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
     pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
     reads: Mutex<Reads>,
@@ -64,6 +67,7 @@ impl Fleet {
             soft_power_timeout,
             image_download_source,
             boots: Mutex::default(),
+            unsettled: Mutex::default(),
             identities: Mutex::default(),
             reads: Mutex::default(),
             listing: tokio::sync::Mutex::default(),

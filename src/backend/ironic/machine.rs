@@ -15,6 +15,7 @@ use crate::{
 };
 
 use super::{
+    accepted::Accepted,
     boot, flag,
     fleet::{Fleet, path},
     identity,
@@ -110,12 +111,6 @@ impl NodeMachine {
             transient,
         }
     }
-
-    /// What became of a change that Ironic accepted, as far as that shows soon: its error, where there is one.
-    pub(super) async fn soon(&self, node: &Node) -> Option<String> {
-        let seen = self.fleet.settled(node, NEXT).await.ok()?;
-        if seen.is_changing() { None } else { seen.last_error.clone() }
-    }
 }
 
 #[async_trait]
@@ -164,6 +159,10 @@ impl Machine for NodeMachine {
         })
     }
 
+    async fn late_answer(&self) -> Option<BackendError> {
+        self.ended_late().await
+    }
+
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let node = self.node().await?;
         // Ironic's conductor leaves out nodes in maintenance when it synchronises power (39.0.0, conductor/manager.py,
@@ -204,13 +203,7 @@ impl PowerControl for NodeMachine {
         };
         self.fleet.change(Method::PUT, &node, "/states/power", 42, Some(&body)).await?;
         // 202 means nothing until it is observed. What fails at once is told with Ironic's words.
-        let Some(error) = self.soon(&node).await else { return Ok(()) };
-        let error = crate::shown::line(&error).into_owned();
-        Err(match reset {
-            ResetType::On | ResetType::ForceOff => self.rejected(&request, &error, true),
-            ResetType::GracefulShutdown => self.rejected(&request, &error, false),
-            _ => BackendError::OutcomeUnknown { address: self.address(), request, answer: error },
-        })
+        self.soon(&node, Accepted { request, reset: Some(reset) }).await
     }
 }
 

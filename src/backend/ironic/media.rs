@@ -13,7 +13,7 @@ use crate::{
     maintenance::machine::MediaSlot,
 };
 
-use super::{boot::is_missing, machine::NodeMachine};
+use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 
 const VMEDIA: &str = "/vmedia";
 /// The API version that attaches, and the one that lists.
@@ -95,24 +95,14 @@ impl MediaControl for NodeMachine {
         let source = &self.fleet.image_download_source;
         let body = json!({ "device_type": slot, "image_url": image, "image_download_source": source });
         self.fleet.change(Method::POST, &node, VMEDIA, ATTACH, Some(&body)).await?;
-        self.told(&node, &request).await
+        self.soon(&node, Accepted { request, reset: None }).await
     }
 
     async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
         let request = format!("DELETE vmedia {slot}");
         let node = self.before_change(&request).await?;
         self.fleet.change(Method::DELETE, &node, &format!("{VMEDIA}?device_types={slot}"), ATTACH, None).await?;
-        self.told(&node, &request).await
-    }
-}
-
-impl NodeMachine {
-    /// The error that Ironic noted of a change which it accepted, where that shows soon.
-    async fn told(&self, node: &super::node::Node, request: &str) -> Result<(), BackendError> {
-        match self.soon(node).await {
-            Some(error) => Err(self.rejected(request, &crate::shown::line(&error), false)),
-            None => Ok(()),
-        }
+        self.soon(&node, Accepted { request, reset: None }).await
     }
 }
 

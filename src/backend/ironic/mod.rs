@@ -4,6 +4,7 @@
 //! changed through Ironic, so that its database agrees with the hardware. Facts of the protocol: Ironic 39.0.0 (API 1.1 to
 //! 1.115), read and measured; each file names its own.
 
+mod accepted;
 mod answer;
 mod boot;
 mod client;

@@ -152,6 +152,14 @@ impl Machine for HostMachine {
         Ok(view)
     }
 
+    async fn late_answer(&self) -> Option<BackendError> {
+        let object = self.host(false).await.ok()?;
+        match self.by_redfish(Host(&object)) {
+            true => self.redfish(&object).await.ok()?.late_answer().await,
+            false => None,
+        }
+    }
+
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let object = self.host(false).await?;
         let host = Host(&object);

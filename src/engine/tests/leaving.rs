@@ -121,6 +121,9 @@ impl Machine for Operated {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         self.machine.observe().await
     }
+    async fn late_answer(&self) -> Option<BackendError> {
+        self.machine.late_answer().await
+    }
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         self.machine.capabilities().await
     }

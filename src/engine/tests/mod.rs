@@ -683,27 +683,35 @@ async fn a_stop_while_preparing_keeps_the_hold_and_the_next_run_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_words() {
-    let world = World::new();
-    let engine = world.process("alice");
-    let late = BackendError::Rejected {
-        address: "fake".into(),
-        request: "POST reset".into(),
+    let (address, request) = ("fake".to_owned(), "POST reset".to_owned());
+    let refused = BackendError::Rejected {
+        address: address.clone(),
+        request: request.clone(),
         status: 202,
         message: "task Exception: the fan tray is missing".into(),
         retry_after: None,
         transient: false,
     };
-    world.machine.with(|inside| {
-        inside.ignores_power = true;
-        inside.late_answer = Some(late);
-    });
-    let began = Instant::now();
-    let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
-    let failed = engine.hold(&wish("m", off), &control()).await.unwrap();
-    let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
-    assert!(cause.contains("the fan tray is missing"), "{cause}");
-    assert!(began.elapsed() < Duration::from_mins(1), "not only when the shutdown is given up: {:?}", began.elapsed());
-    assert_eq!(world.machine.power(), PowerState::On);
+    // How far the change came is not known: it is not sent again either.
+    let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".into() };
+    for late in [refused, unknown] {
+        let world = World::new();
+        let engine = world.process("alice");
+        world.machine.with(|inside| {
+            inside.ignores_power = true;
+            inside.late_answer = Some(late);
+        });
+        let began = Instant::now();
+        let off = Spec { server_power: Some(PowerTarget::Off), ..spec() };
+        let failed = engine.hold(&wish("m", off), &control()).await.unwrap();
+        let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
+        assert!(cause.contains("the fan tray is missing"), "{cause}");
+        let taken = began.elapsed();
+        assert!(taken < Duration::from_mins(1), "not only when the shutdown is given up: {taken:?}");
+        assert_eq!(world.machine.power(), PowerState::On);
+        let sent = [ResetType::GracefulShutdown, ResetType::ForceOff];
+        world.machine.with(|inside| assert_eq!(inside.resets, sent, "each way once"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
