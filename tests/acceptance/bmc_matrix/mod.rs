@@ -9,6 +9,7 @@ mod cells;
 mod judge;
 #[path = "../../support/simulated.rs"]
 mod simulated;
+mod sushy;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
