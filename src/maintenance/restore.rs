@@ -258,7 +258,7 @@ fn restore_boot(
     if accepted && (leftover || (before.target == found.target && !before.is_operated())) {
         return Verdict::Done;
     }
-    let busy = matches!(replies().last(), Some(Reply::Refused { transient: true, .. }));
+    let busy = matches!(replies().next_back(), Some(Reply::Refused { transient: true, .. }));
     match pursue(change, attempts, limits.settle, limits, now) {
         Verdict::Fail(_) if leftover && !busy => Verdict::Done,
         verdict => verdict,
