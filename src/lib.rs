@@ -11,6 +11,7 @@ pub mod clock;
 pub mod engine;
 pub mod files;
 pub mod kubernetes;
+mod loopback;
 pub mod maintenance;
 pub mod plugin;
 pub mod probe;

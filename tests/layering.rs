@@ -26,12 +26,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("files", &[]),
     ("shown", &[]),
+    ("loopback", &[]),
     // Pure rules: they are given the time.
     ("maintenance", &["shown"]),
     ("probe", &["clock"]),
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
-    ("store", &["maintenance", "kubernetes", "clock", "files"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
     // Of the words of maintenance only names, and what a machine, its place and its own maintenance system are; no queue,
     // lock or window.
     (
@@ -45,6 +46,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "clock",
             "files",
             "shown",
+            "loopback",
         ],
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),

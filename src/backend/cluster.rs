@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     api::{ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject},
 };
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::{
@@ -133,6 +135,42 @@ pub(super) async fn patched(
         api.patch(name, params, change).await
     });
     patched.await.map_err(meaning)
+}
+
+/// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be read. `meaning`
+/// makes a machine's error of a cluster's.
+pub(super) async fn uid(
+    cluster: &Cluster,
+    meaning: impl FnOnce(ClusterError) -> BackendError,
+) -> Result<Option<String>, BackendError> {
+    let kind = ApiResource::erase::<Namespace>(&());
+    match now(cluster, &kind, None, "kube-system").await.map_err(meaning) {
+        Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
+        Err(BackendError::Denied { message }) => {
+            tracing::debug!("the cluster is told by its own objects only: {message}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that of a Secret. `shown` names
+/// it in errors.
+pub(super) fn credentials(
+    found: Option<&DynamicObject>,
+    address: &str,
+    shown: &str,
+) -> Result<(String, SecretString), BackendError> {
+    let missing = |what: &str| BackendError::Missing { address: address.to_owned(), what: format!("{shown} {what}") };
+    let found = found.ok_or_else(|| missing("is not there"))?;
+    let encoded = json!({ "data": found.data.get("data").cloned().unwrap_or_default() });
+    let decoded: Secret = serde_json::from_value(encoded).map_err(|_| missing("holds data that is not base64"))?;
+    let data = decoded.data.unwrap_or_default();
+    let part = |key: &str| {
+        let bytes = data.get(key).ok_or_else(|| missing(&format!("has no {key}")))?;
+        String::from_utf8(bytes.0.clone()).map_err(|_| missing(&format!("has a {key} that is not a text")))
+    };
+    Ok((part("username")?, SecretString::from(part("password")?)))
 }
 
 /// The error of a change that is not possible now, because of something else that goes on with the object.

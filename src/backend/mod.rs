@@ -4,15 +4,18 @@
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
 mod cluster;
+mod cluster_block;
 mod error;
 mod guard;
 mod inspection;
 pub mod ironic;
+mod machines;
 pub mod metal3;
 pub mod metal_operator;
 mod ownership;
 pub mod plug;
 pub mod redfish;
+mod web;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -22,7 +25,7 @@ use secrecy::SecretString;
 use crate::maintenance::{
     location::Location,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
-    native::{NativeView, NativeWish, Order, System},
+    native::{Asks, NativeView, NativeWish, Order, System},
 };
 
 pub use error::BackendError;
@@ -136,8 +139,8 @@ pub trait Backend: Send + Sync + Debug {
         Some(self.ownership()?.requests().await)
     }
 
-    /// The state of a server in its external system, in the words of that system. `None`: there is no such system, or it does not
-    /// answer.
+    /// The state of a server in its external system, in the words of that system. `None`: it is part of none, or that one
+    /// does not answer.
     async fn external_state(&self, server: &str) -> Option<ExternalState> {
         let found = self.ownership()?.state(server, false).await.ok()?;
         Some(ExternalState { state: found.state, user: found.claim })
@@ -196,6 +199,28 @@ pub struct NativeRequest {
     pub server: String,
     /// Whether it is no object of its own, but written on the server, which is out of service by it.
     pub parks: bool,
+}
+
+impl NativeRequest {
+    /// The wish of a maintenance whose record is gone: only the request tells of it.
+    fn wish(&self) -> NativeWish {
+        NativeWish {
+            store: self.store.clone(),
+            uid: self.uid.clone(),
+            id: String::new(),
+            owner: String::new(),
+            run: String::new(),
+            asks: Asks::Nobody,
+            priority: 0,
+            reason: None,
+            ticket: None,
+            asked: true,
+            entered: true,
+            enters: true,
+            namespace: None,
+            memory: BTreeMap::new(),
+        }
+    }
 }
 
 /// The maintenance system that a server itself is part of.

@@ -145,7 +145,7 @@ fn place(url: Option<&str>) -> Result<Place, SettingsError> {
     };
     let wrong = |problem: &str| SettingsError::Store { problem: problem.to_owned() };
     let (scheme, rest) =
-        url.split_once("://").ok_or_else(|| wrong(&format!("coordination_url is no URL; write {FORMS}")))?;
+        url.split_once("://").ok_or_else(|| wrong(&format!("coordination_url is not a URL; write {FORMS}")))?;
     match scheme {
         "sqlite" if rest.starts_with('/') && rest.len() > 1 => {
             let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));

@@ -53,12 +53,6 @@ pub use roles::{RoleKind, roles};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 pub use versions::{AliveProcess, Usage, VERSION};
 
-/// Whether a host, as URLs write it, is this machine: what is sent there passes no network.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockView {

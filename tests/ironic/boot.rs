@@ -13,7 +13,7 @@ use terraform_provider_metal::{
 
 use crate::{
     bench::{Bench, RedfishBench, backend, entered, wish},
-    proxy::{Deal, Proxy},
+    proxy::{Deal, Proxy, Seen},
 };
 
 fn device(target: &str, enabled: &str) -> BootOverride {
@@ -74,6 +74,14 @@ async fn a_boot_device_that_was_not_used_does_not_stay() {
     assert_eq!(left["boot_device"], "disk", "Ironic cannot remove one");
 }
 
+fn refuse_boot_device(seen: &Seen, status: u16, body: &str) -> Deal {
+    if seen.is("GET", "/management/boot_device") {
+        Deal::Answer(status, String::new(), body.to_owned())
+    } else {
+        Deal::Pass
+    }
+}
+
 #[tokio::test]
 async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     let bench = Bench::active().await;
@@ -81,20 +89,14 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = behind.machine("n1").unwrap();
     let native = machine.native().unwrap();
-    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
-        true => Deal::Answer(409, String::new(), r#"{"error_message": "Node n1 is locked by host c1"}"#.into()),
-        false => Deal::Pass,
-    });
+    proxy.rule(|seen| refuse_boot_device(seen, 409, r#"{"error_message": "Node n1 is locked by host c1"}"#));
     let locked = native.look(&wish(), true).await.unwrap_err();
     assert!(locked.is_transient() && locked.to_string().contains("is locked"), "{locked}");
     proxy.rule(|_| Deal::Pass);
     let known = native.look(&wish(), true).await.unwrap();
     assert_eq!((known.standing, known.memory.contains_key("boot_device")), (Standing::Absent, true));
     // An interface that has no boot devices at all has none to give back.
-    proxy.rule(|seen| match seen.is("GET", "/management/boot_device") {
-        true => Deal::Answer(400, String::new(), r#"{"error_message": "not supported"}"#.into()),
-        false => Deal::Pass,
-    });
+    proxy.rule(|seen| refuse_boot_device(seen, 400, r#"{"error_message": "not supported"}"#));
     let known = native.look(&wish(), true).await.unwrap();
     assert_eq!(known.memory["boot_device"], "none");
 }

@@ -120,7 +120,7 @@ async fn the_stand_in_does_what_the_operator_did() {
             "paused and then detached" => world.annotate("node1", json!({PAUSED: "x", DETACHED: ours})).await,
             "no longer paused" => world.annotate("node1", json!({PAUSED: null})).await,
             "detached: the host is deleted" => world.delete("node1").await,
-            step => panic!("{step} is no step"),
+            step => panic!("unknown step {step}"),
         }
         seen.until(step, wanted.trim()).await;
     }

@@ -3,6 +3,7 @@
 
 pub mod etcd;
 pub mod faulty;
+pub mod gate;
 pub mod ironcore;
 pub mod ironic;
 pub mod kubernetes;

@@ -71,11 +71,6 @@ pub(super) fn meaning(status: u16, message: &str) -> Meaning {
     }
 }
 
-/// Reads `Retry-After` in seconds.
-pub(super) fn pause(text: Option<&str>) -> Option<Duration> {
-    text.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs)
-}
-
 /// An error answer as a machine's error. `changes`: whether the request may have changed something.
 pub(super) fn error(
     address: &str,

@@ -12,7 +12,10 @@ use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
 use crate::{
-    backend::{BackendError, before_change},
+    backend::{
+        BackendError, before_change,
+        web::{self, BodyError},
+    },
     clock::{Clock, no_answer_within, within},
 };
 
@@ -81,14 +84,7 @@ impl Client {
         builder = match &settings.trust {
             IronicTrust::System => builder,
             IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
-            IronicTrust::Authority(pem) => {
-                let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-                    .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
-                if certificates.is_empty() {
-                    return Err("the CA certificate file holds no certificate".to_owned());
-                }
-                builder.tls_certs_only(certificates)
-            }
+            IronicTrust::Authority(pem) => web::only_authorities(builder, pem)?,
         };
         let http = builder.build().map_err(|error| format!("no TLS client: {error}"))?;
         let access = match &settings.access {
@@ -292,9 +288,9 @@ impl Client {
         match within(limit, dress(request).send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) if error.is_connect() || error.is_builder() => {
-                Err(BackendError::Unreachable { address: self.address(), cause: plain(&error) })
+                Err(BackendError::Unreachable { address: self.address(), cause: web::cause(&error) })
             }
-            Some(Err(error)) => Err(self.reply_lost(method, path, plain(&error))),
+            Some(Err(error)) => Err(self.reply_lost(method, path, web::cause(&error))),
             None => Err(self.reply_lost(method, path, no_answer_within(limit))),
         }
     }
@@ -312,11 +308,13 @@ impl Client {
     ) -> Result<Value, BackendError> {
         let status = response.status().as_u16();
         let header = |name: header::HeaderName| response.headers().get(name).and_then(|text| text.to_str().ok());
-        let retry_after = answer::pause(header(header::RETRY_AFTER));
-        let text = match within(limit, response.bytes()).await {
-            Some(Ok(bytes)) if bytes.len() <= LARGEST => String::from_utf8_lossy(&bytes).into_owned(),
-            Some(Ok(_)) => return Err(self.odd(method, path, "the answer is too large")),
-            Some(Err(error)) => return Err(self.reply_lost(method, path, plain(&error))),
+        let retry_after = header(header::RETRY_AFTER).and_then(|text| web::pause(text, self.clock.now()));
+        let text = match within(limit, web::body(response, LARGEST)).await {
+            Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Err(error @ BodyError::TooLarge(_))) => {
+                return Err(self.odd(method, path, &format!("the answer is {error}")));
+            }
+            Some(Err(BodyError::Broken(cause))) => return Err(self.reply_lost(method, path, cause)),
             None => return Err(self.reply_lost(method, path, no_answer_within(limit))),
         };
         if !(200..300).contains(&status) {
@@ -352,18 +350,6 @@ fn shown(url: &Url) -> String {
 fn jitter(pause: Duration) -> Duration {
     let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
     pause.saturating_mul(128 + share) / 256
-}
-
-/// The innermost cause of an error, without the address that reqwest adds.
-pub(super) fn plain(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return "no answer in time".to_owned();
-    }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -106,7 +107,7 @@ impl Fleet {
     fn no_node(&self, server: &str) -> BackendError {
         BackendError::NoSystem {
             address: self.client.address(),
-            what: format!("there is no node with the name or UUID {server:?} that this account may see"),
+            what: format!("no node that this account may see has the name or UUID {server:?}"),
         }
     }
 
@@ -204,17 +205,12 @@ impl Fleet {
     }
 }
 
+/// What a segment of a path may not hold as it is (RFC 3986, section 2.3).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// The path of a node, or of a part of it.
 pub(super) fn path(ident: &str, part: &str) -> String {
-    let mut coded = String::with_capacity(ident.len());
-    for byte in ident.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            coded.push(char::from(byte));
-        } else {
-            coded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    format!("/v1/nodes/{coded}{part}")
+    format!("/v1/nodes/{}{part}", utf8_percent_encode(ident, SEGMENT))
 }
 
 #[cfg(test)]

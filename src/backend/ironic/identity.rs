@@ -33,7 +33,7 @@ pub(super) struct HardwareFacts {
     pub(super) uuid: Option<String>,
     pub(super) manufacturer: Option<String>,
     pub(super) serial_number: Option<String>,
-    /// Why there is no UUID.
+    /// Why the UUID is missing.
     why: Vec<String>,
 }
 

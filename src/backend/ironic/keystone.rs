@@ -13,7 +13,10 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::{
-    backend::BackendError,
+    backend::{
+        BackendError,
+        web::{self, BodyError},
+    },
     clock::{Clock, no_answer_within, within},
 };
 
@@ -24,6 +27,8 @@ use super::{
 
 /// So many seconds before its end a token is renewed.
 const MARGIN: i64 = 60;
+/// The greatest answer that is read, in bytes; a catalog has some hundred kilobytes.
+const LARGEST: usize = 8 << 20;
 
 /// A token and where Ironic is.
 #[derive(Clone, Debug)]
@@ -82,14 +87,18 @@ impl Keystone {
         let sent = self.http.post(format!("{base}/v3/auth/tokens")).json(&body(&self.settings.account)).send();
         let response = match within(self.limit, sent).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Err(away(super::client::plain(&error))),
+            Some(Err(error)) => return Err(away(web::cause(&error))),
             None => return Err(away(no_answer_within(self.limit))),
         };
         let status = response.status().as_u16();
         let value = response.headers().get("X-Subject-Token").and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let text = match within(self.limit, response.text()).await {
-            Some(Ok(text)) => text,
-            Some(Err(error)) => return Err(away(super::client::plain(&error))),
+        let text = match within(self.limit, web::body(response, LARGEST)).await {
+            Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Err(error @ BodyError::TooLarge(_))) => {
+                let what = format!("{request}: the answer is {error}");
+                return Err(BackendError::Protocol { address: address.clone(), what });
+            }
+            Some(Err(BodyError::Broken(cause))) => return Err(away(cause)),
             None => return Err(away(no_answer_within(self.limit))),
         };
         if !(200..300).contains(&status) {

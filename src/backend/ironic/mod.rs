@@ -21,10 +21,7 @@ mod plug;
 mod reason;
 mod settings;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -33,7 +30,7 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, ExternalState, Listed, Machine, NativeRequest};
+use super::{Backend, BackendError, ExternalState, Listed, Machine, NativeRequest, machines::Machines};
 
 use client::Client;
 use fleet::Fleet;
@@ -48,7 +45,7 @@ pub use settings::{
 #[derive(Debug)]
 pub struct IronicBackend {
     fleet: Arc<Fleet>,
-    machines: Mutex<BTreeMap<String, Arc<NodeMachine>>>,
+    machines: Machines<NodeMachine>,
 }
 
 impl IronicBackend {
@@ -57,7 +54,7 @@ impl IronicBackend {
         let client = Client::new(&settings, clock)?;
         let IronicSettings { lock_keys, soft_power_timeout, image_download_source, .. } = settings;
         let fleet = Fleet::new(client, lock_keys, soft_power_timeout, image_download_source);
-        Ok(Self { fleet: Arc::new(fleet), machines: Mutex::default() })
+        Ok(Self { fleet: Arc::new(fleet), machines: Machines::default() })
     }
 }
 
@@ -103,15 +100,14 @@ impl Backend for IronicBackend {
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
-        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
-            let (fleet, server) = (Arc::clone(&self.fleet), server.to_owned());
-            Arc::new(NodeMachine { fleet, server, held: None, fresh: false })
-        });
-        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+        Ok(self.machines.get(server, |server| NodeMachine {
+            fleet: Arc::clone(&self.fleet),
+            server,
+            held: None,
+            fresh: false,
+        }))
     }
 
-    /// The UUID of a node is unique, whatever address its Ironic has.
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let node = self.fleet.node(server, false).await?;
         let address = self.fleet.client.address();

@@ -10,7 +10,7 @@ use crate::{
     backend::{BackendError, Machine, NativeMaintenance, NativeRequest, Outlook},
     maintenance::{
         machine::{PowerState, ResetType},
-        native::{Asks, NativeView, NativeWish, Order, Standing, System},
+        native::{NativeView, NativeWish, Order, Standing, System},
     },
     shown,
 };
@@ -45,26 +45,6 @@ pub(super) fn request(node: &Node) -> Option<NativeRequest> {
 pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendError> {
     let nodes = fleet.list("&maintenance=true").await?;
     Ok(nodes.iter().filter_map(|node| request(node)).collect())
-}
-
-/// The wish of a maintenance whose record is gone: only its mark on the flag tells of it.
-fn wish_of(request: &NativeRequest) -> NativeWish {
-    NativeWish {
-        store: request.store.clone(),
-        uid: request.uid.clone(),
-        id: String::new(),
-        owner: String::new(),
-        run: String::new(),
-        asks: Asks::Nobody,
-        priority: 0,
-        reason: None,
-        ticket: None,
-        asked: true,
-        entered: true,
-        enters: true,
-        namespace: None,
-        memory: BTreeMap::new(),
-    }
 }
 
 impl NodeMachine {
@@ -105,7 +85,7 @@ impl NodeMachine {
     /// # Errors
     ///
     /// One that passes while reading the boot device: a node that is entered without it could not get it back. Where the
-    /// node's interfaces cannot tell one at all, there is none to give back.
+    /// interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
         match boot::observe(&self.fleet, node).await {
@@ -224,7 +204,7 @@ impl NativeMaintenance for NodeMachine {
     }
 
     async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
-        self.leave(&wish_of(request)).await
+        self.leave(&request.wish()).await
     }
 
     fn by_hand(&self, _wish: &NativeWish, _order: Order) -> String {

@@ -3,6 +3,8 @@
 //! Ironic's maintenance API is an unconditional write without an owner; the reason is the only field of the flag that a
 //! client writes (Ironic 39.0.0, api/controllers/v1/node.py, `NodeMaintenanceController`).
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use crate::{maintenance::native::NativeWish, shown};
 
 /// How our mark begins. It is the end of the reason, so that no text of a person before it can stand for it.
@@ -67,32 +69,15 @@ fn short(text: &str) -> String {
     }
 }
 
-/// A value without blanks and brackets.
+/// What a value may not hold as it is: blanks and brackets end it.
+const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':');
+
 fn code(text: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
-    let mut coded = String::with_capacity(text.len());
-    for c in text.chars() {
-        if safe(c) {
-            coded.push(c);
-        } else {
-            let mut bytes = [0; 4];
-            for byte in c.encode_utf8(&mut bytes).bytes() {
-                coded.push_str(&format!("%{byte:02x}"));
-            }
-        }
-    }
-    coded
+    utf8_percent_encode(text, CODED).to_string()
 }
 
 fn decode(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((first, tail)) = rest.split_first() {
-        let coded = tail.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
-        let byte = coded.and_then(|two| u8::from_str_radix(two, 16).ok());
-        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
-        bytes.push(byte.unwrap_or(*first));
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

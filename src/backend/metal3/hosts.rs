@@ -3,10 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use kube::core::DynamicObject;
-use secrecy::SecretString;
-use serde_json::{Value, json};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -113,37 +112,17 @@ impl Hosts {
 
     /// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be read.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
-        let ask = || async {
-            match cluster::now(&self.cluster, &resource("Namespace"), None, "kube-system").await.map_err(error) {
-                Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
-                Err(BackendError::Denied { message }) => {
-                    tracing::debug!("the cluster is told by its hosts only: {message}");
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        };
+        let ask = || cluster::uid(&self.cluster, error);
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
     /// User name and password of a BMC, from its Secret as it is now.
     pub(super) async fn credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
-        let missing = |what: &str| BackendError::Missing {
-            address: self.cluster.address(),
-            what: format!("Secret {}/{secret} {what}", self.namespace),
-        };
-        let got = self.object("Secret", secret).await?.ok_or_else(|| missing("is not there"))?;
-        let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
-            .map_err(|_| missing("holds data that is not base64"))?;
-        let part = |key: &str| {
-            let bytes = data.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
-            let bytes = bytes.ok_or_else(|| missing(&format!("has no {key}")))?;
-            // The operator reads the values of Secrets without the white space around them.
-            String::from_utf8(bytes)
-                .map(|text| text.trim().to_owned())
-                .map_err(|_| missing(&format!("has a {key} that is not a text")))
-        };
-        Ok((part("username")?, SecretString::from(part("password")?)))
+        let found = self.object("Secret", secret).await?;
+        let shown = format!("Secret {}/{secret}", self.namespace);
+        let (username, password) = cluster::credentials(found.as_ref(), &self.cluster.address(), &shown)?;
+        // The operator reads the values of Secrets without the white space around them.
+        Ok((username.trim().to_owned(), SecretString::from(password.expose_secret().trim().to_owned())))
     }
 
     /// Refuses a record whose hosts are in another namespace: a host of that name here is another machine.

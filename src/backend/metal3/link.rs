@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use crate::backend::{
     Backend as _, BackendError, Machine,
-    redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust},
+    redfish::{MediaSettings, RedfishBackend, ServerSettings, Trust},
 };
 
 use super::{address::BmcAddress, host::Host, hosts::Hosts};
@@ -70,12 +70,7 @@ impl BmcLink {
             media: MediaSettings::default(),
             trust: if key.insecure { Trust::Anything } else { hosts.trust.clone() },
         };
-        let settings = RedfishSettings {
-            servers: BTreeMap::from([(name.to_owned(), settings)]),
-            authentication: Authentication::Session,
-            ..RedfishSettings::default()
-        };
-        let backend = RedfishBackend::new(settings, &hosts.clock).map_err(unsupported)?;
+        let backend = RedfishBackend::of_one(name, settings, &hosts.clock).map_err(unsupported)?;
         let machine = backend.machine(name)?;
         *open = Some(Open { key, machine: Arc::clone(&machine), backend });
         Ok(machine)

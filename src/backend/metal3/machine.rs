@@ -154,10 +154,10 @@ impl Machine for HostMachine {
 
     async fn late_answer(&self) -> Option<BackendError> {
         let object = self.host(false).await.ok()?;
-        match self.by_redfish(Host(&object)) {
-            true => self.redfish(&object).await.ok()?.late_answer().await,
-            false => None,
+        if !self.by_redfish(Host(&object)) {
+            return None;
         }
+        self.redfish(&object).await.ok()?.late_answer().await
     }
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {

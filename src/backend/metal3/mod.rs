@@ -18,23 +18,21 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 
 use crate::{
-    clock::{Clock, within},
+    clock::Clock,
     kubernetes::Cluster,
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
 use super::{
-    Backend, BackendError, ExternalState, Listed, Machine, NativeRequest, plug::BackendPlugin as _, redfish::Trust,
+    Backend, BackendError, ExternalState, Listed, Machine, NativeRequest,
+    machines::{Machines, end_sessions},
+    plug::BackendPlugin as _,
+    redfish::Trust,
 };
 
 use host::Host;
@@ -43,9 +41,6 @@ use machine::HostMachine;
 
 pub use host::Hold;
 pub use plug::Plugin;
-
-/// How long ending all sessions may take.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The backend, checked.
 #[derive(Clone, Debug)]
@@ -66,14 +61,14 @@ pub struct Metal3Settings {
 #[derive(Debug)]
 pub struct Metal3Backend {
     hosts: Arc<Hosts>,
-    machines: Mutex<BTreeMap<String, Arc<HostMachine>>>,
+    machines: Machines<HostMachine>,
 }
 
 impl Metal3Backend {
     /// Makes a backend. Sends no request.
     #[must_use]
     pub fn new(settings: Metal3Settings, clock: &Arc<dyn Clock>) -> Self {
-        Self { hosts: Arc::new(Hosts::new(settings, Arc::clone(clock))), machines: Mutex::default() }
+        Self { hosts: Arc::new(Hosts::new(settings, Arc::clone(clock))), machines: Machines::default() }
     }
 }
 
@@ -95,17 +90,13 @@ impl Backend for Metal3Backend {
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
-        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
-            Arc::new(HostMachine {
-                hosts: Arc::clone(&self.hosts),
-                name: server.to_owned(),
-                held: None,
-                fresh: false,
-                link: Arc::default(),
-            })
-        });
-        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+        Ok(self.machines.get(server, |name| HostMachine {
+            hosts: Arc::clone(&self.hosts),
+            name,
+            held: None,
+            fresh: false,
+            link: Arc::default(),
+        }))
     }
 
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
@@ -133,13 +124,7 @@ impl Backend for Metal3Backend {
 
     async fn close(&self) {
         self.hosts.mirror.close();
-        let machines: Vec<_> = {
-            let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-            machines.values().cloned().collect()
-        };
-        let goodbyes = join_all(machines.iter().map(|machine| machine.link.close()));
-        if within(GOODBYE, goodbyes).await.is_none() {
-            tracing::debug!("not every session was ended in time; they end by themselves");
-        }
+        let machines = self.machines.all();
+        end_sessions(machines.iter().map(|machine| machine.link.close())).await;
     }
 }

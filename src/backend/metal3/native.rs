@@ -14,7 +14,7 @@ use crate::{
     maintenance::{
         ids::Uid,
         machine::ResetType,
-        native::{Asks, NativeView, NativeWish, Order, Standing, System},
+        native::{NativeView, NativeWish, Order, Standing, System},
     },
 };
 
@@ -103,26 +103,6 @@ pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
     })
 }
 
-/// Builds the wish of a request whose maintenance no record tells of.
-fn wish_of(request: &NativeRequest) -> NativeWish {
-    NativeWish {
-        store: request.store.clone(),
-        uid: request.uid.clone(),
-        id: String::new(),
-        owner: String::new(),
-        run: String::new(),
-        asks: Asks::Nobody,
-        priority: 0,
-        reason: None,
-        ticket: None,
-        asked: true,
-        entered: true,
-        enters: true,
-        namespace: None,
-        memory: BTreeMap::new(),
-    }
-}
-
 #[async_trait]
 impl NativeMaintenance for HostMachine {
     async fn system(&self, operation: bool) -> Result<System, BackendError> {
@@ -200,7 +180,7 @@ impl NativeMaintenance for HostMachine {
     }
 
     async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
-        let wish = wish_of(request);
+        let wish = request.wish();
         if let Some(left) = within(TIDY, self.until_left(&wish)).await {
             return left;
         }

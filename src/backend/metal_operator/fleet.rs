@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::ByteString;
 use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
@@ -107,17 +107,8 @@ impl Fleet {
     /// The UID of the cluster's namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be
     /// read. Asked once; again after a failure.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
-        let ask = || async {
-            let kind = resource("", "Namespace");
-            match self.now(&kind, None, "kube-system").await {
-                Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
-                Err(BackendError::Denied { message }) => {
-                    tracing::debug!("the cluster is told by its Servers only: {message}");
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        };
+        let unserved = |problem| cluster::unserved(problem).unwrap_or_else(error);
+        let ask = || cluster::uid(&self.cluster, unserved);
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
@@ -343,21 +334,8 @@ impl Fleet {
 
     /// User name and password of a BMC, from its secret.
     pub(super) async fn bmc_credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
-        let missing = |what: &str| BackendError::Missing {
-            address: self.cluster.address(),
-            what: format!("BMCSecret {secret} {what}"),
-        };
-        let got = self.now(&resource(METAL, "BMCSecret"), None, secret).await?;
-        let got = got.ok_or_else(|| missing("is not there"))?;
-        // Its data is encoded as that of a Secret.
-        let data: Secret = serde_json::from_value(json!({ "data": got.data.get("data").cloned().unwrap_or_default() }))
-            .map_err(|_| missing("holds data that is not base64"))?;
-        let part = |key: &str| {
-            let bytes = data.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
-            let bytes = bytes.ok_or_else(|| missing(&format!("has no {key}")))?;
-            String::from_utf8(bytes).map_err(|_| missing(&format!("has a {key} that is no text")))
-        };
-        Ok((part("username")?, SecretString::from(part("password")?)))
+        let found = self.now(&resource(METAL, "BMCSecret"), None, secret).await?;
+        cluster::credentials(found.as_ref(), &self.cluster.address(), &format!("BMCSecret {secret}"))
     }
 
     /// Every `ServerMaintenance` for a server, as the watch told last.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::backend::{
     Backend, BackendError, Machine,
-    redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings},
+    redfish::{MediaSettings, RedfishBackend, ServerSettings},
 };
 
 use super::{
@@ -47,12 +47,7 @@ pub(super) async fn machine(
         media: MediaSettings::default(),
         trust: fleet.trust.clone(),
     };
-    let settings = RedfishSettings {
-        servers: BTreeMap::from([(name.to_owned(), settings)]),
-        authentication: Authentication::Session,
-        ..RedfishSettings::default()
-    };
-    let backend = RedfishBackend::new(settings, &fleet.clock).map_err(unsupported)?;
+    let backend = RedfishBackend::of_one(name, settings, &fleet.clock).map_err(unsupported)?;
     Ok((backend.machine(name)?, backend))
 }
 

@@ -23,31 +23,28 @@ mod template;
 mod withdrawal;
 mod word;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use secrecy::SecretString;
 
 use crate::{
-    clock::{Clock, within},
+    clock::Clock,
     kubernetes::Cluster,
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, Listed, Machine, NativeOwnership, plug::BackendPlugin as _, redfish::Trust};
+use super::{
+    Backend, BackendError, Listed, Machine, NativeOwnership,
+    machines::{Machines, end_sessions},
+    plug::BackendPlugin as _,
+    redfish::Trust,
+};
 
 use fleet::Fleet;
 use machine::OperatorMachine;
 
 pub use plug::Plugin;
-
-/// How long ending all sessions may take.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The backend, checked.
 #[derive(Debug)]
@@ -66,7 +63,7 @@ pub struct MetalOperatorSettings {
 #[derive(Debug)]
 pub struct MetalOperatorBackend {
     fleet: Arc<Fleet>,
-    machines: Mutex<BTreeMap<String, Arc<OperatorMachine>>>,
+    machines: Machines<OperatorMachine>,
 }
 
 impl MetalOperatorBackend {
@@ -74,7 +71,7 @@ impl MetalOperatorBackend {
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
         let fleet = Fleet::new(settings, Arc::clone(clock));
-        Self { fleet: Arc::new(fleet), machines: Mutex::default() }
+        Self { fleet: Arc::new(fleet), machines: Machines::default() }
     }
 }
 
@@ -94,17 +91,13 @@ impl Backend for MetalOperatorBackend {
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
-        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = machines.entry(server.to_owned()).or_insert_with(|| {
-            Arc::new(OperatorMachine {
-                fleet: Arc::clone(&self.fleet),
-                name: server.to_owned(),
-                held: None,
-                fresh: false,
-                link: Arc::default(),
-            })
-        });
-        Ok(Arc::clone(machine) as Arc<dyn Machine>)
+        Ok(self.machines.get(server, |name| OperatorMachine {
+            fleet: Arc::clone(&self.fleet),
+            name,
+            held: None,
+            fresh: false,
+            link: Arc::default(),
+        }))
     }
 
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
@@ -125,13 +118,7 @@ impl Backend for MetalOperatorBackend {
 
     async fn close(&self) {
         self.fleet.close();
-        let machines: Vec<_> = {
-            let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-            machines.values().cloned().collect()
-        };
-        let goodbyes = join_all(machines.iter().map(|machine| machine.close()));
-        if within(GOODBYE, goodbyes).await.is_none() {
-            tracing::debug!("not every session was ended in time; they end by themselves");
-        }
+        let machines = self.machines.all();
+        end_sessions(machines.iter().map(|machine| machine.close())).await;
     }
 }

@@ -93,7 +93,7 @@ impl NativeMaintenance for OperatorMachine {
 
     async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
         if request.parks {
-            let wish = orphans::wish_of(request);
+            let wish = request.wish();
             return self.parking(&wish).leave().await;
         }
         orphans::discard(&self.fleet, request).await

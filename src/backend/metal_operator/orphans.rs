@@ -1,13 +1,8 @@
 //! Requests that our processes made, as they are found without knowing whose they are, and taking back those of nobody.
 
-use std::collections::BTreeMap;
-
 use kube::core::DynamicObject;
 
-use crate::{
-    backend::{BackendError, NativeRequest},
-    maintenance::native::{Asks, NativeWish},
-};
+use crate::backend::{BackendError, NativeRequest};
 
 use super::{
     discovery::Way,
@@ -60,24 +55,4 @@ pub(super) async fn discard(fleet: &Fleet, request: &NativeRequest) -> Result<()
         return Ok(());
     }
     take_back(fleet, &kind, &object).await
-}
-
-/// What is known of the maintenance of a parking when nothing else tells of it any more: whose it is.
-pub(super) fn wish_of(request: &NativeRequest) -> NativeWish {
-    NativeWish {
-        store: request.store.clone(),
-        uid: request.uid.clone(),
-        id: String::new(),
-        owner: String::new(),
-        run: String::new(),
-        asks: Asks::Nobody,
-        priority: 0,
-        reason: None,
-        ticket: None,
-        asked: true,
-        entered: true,
-        enters: true,
-        namespace: None,
-        memory: BTreeMap::new(),
-    }
 }

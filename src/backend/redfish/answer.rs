@@ -1,15 +1,20 @@
 //! Reading an answer: its body in full and within limits, its status, and the machine's words about a refusal.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
-use futures_util::StreamExt as _;
 use reqwest::{Method, Response, StatusCode, header};
 use serde_json::Value;
 
-use crate::{backend::BackendError, clock::within};
+use crate::{
+    backend::{
+        BackendError,
+        web::{self, BodyError},
+    },
+    clock::within,
+};
 
 use super::{
-    bmc::{Bmc, plain},
+    bmc::Bmc,
     message,
     outcome::{Applied, applied},
 };
@@ -37,7 +42,7 @@ impl Bmc {
         // An empty entity tag is none.
         let etag = text(header::ETAG).filter(|tag| !matches!(tag.trim(), "" | "\"\"" | "W/\"\""));
         let kind = text(header::CONTENT_TYPE).unwrap_or_default();
-        let retry_after = text(header::RETRY_AFTER).and_then(|text| self.pause(&text));
+        let retry_after = text(header::RETRY_AFTER).and_then(|text| web::pause(&text, self.clock.now()));
         let (location, ways_in) = (text(header::LOCATION), text(header::WWW_AUTHENTICATE));
         let allow = text(header::ALLOW);
         let changes = *method != Method::GET;
@@ -101,15 +106,6 @@ impl Bmc {
         })
     }
 
-    /// How long a BMC asks to be left alone: seconds or a date (RFC 9110, section 10.2.3).
-    fn pause(&self, text: &str) -> Option<Duration> {
-        if let Ok(seconds) = text.trim().parse() {
-            return Some(Duration::from_secs(seconds));
-        }
-        let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
-        Some(Duration::try_from(at.duration_since(self.clock.now())).unwrap_or(Duration::ZERO))
-    }
-
     fn unclear(&self, method: &Method, path: &str, answer: &str) -> BackendError {
         BackendError::OutcomeUnknown {
             address: self.address(),
@@ -119,18 +115,10 @@ impl Bmc {
     }
 
     async fn body(&self, method: &Method, path: &str, response: Response) -> Result<Vec<u8>, BackendError> {
-        let mut bytes = Vec::new();
-        let mut parts = response.bytes_stream();
-        while let Some(part) = parts.next().await {
-            let part = part.map_err(|error| self.reply_lost(method, path, plain(&error)))?;
-            if bytes.len() + part.len() > LARGEST_BODY {
-                return Err(
-                    self.protocol(&format!("the answer to {method} {path} is larger than {} MiB", LARGEST_BODY >> 20))
-                );
-            }
-            bytes.extend_from_slice(&part);
-        }
-        Ok(bytes)
+        web::body(response, LARGEST_BODY).await.map_err(|error| match error {
+            BodyError::Broken(cause) => self.reply_lost(method, path, cause),
+            BodyError::TooLarge(_) => self.protocol(&format!("the answer to {method} {path} is {error}")),
+        })
     }
 }
 

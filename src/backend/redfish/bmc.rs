@@ -438,12 +438,3 @@ impl Bmc {
         Some(url.path().to_owned())
     }
 }
-
-/// The innermost cause of an error, without the address that reqwest adds.
-pub(super) fn plain(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}

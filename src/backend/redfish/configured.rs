@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::backend::plug::{Block, Problem, Variables, read_file};
+use crate::{
+    backend::plug::{Block, Problem, Variables, read_file},
+    loopback::is_loopback,
+};
 
 use super::{
     inventory::{InventoryServer, parse_inventory},
@@ -185,7 +188,7 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     }
     let text = text.ok_or_else(|| wrong(format!("server {name:?} has no endpoint")))?;
     let endpoint =
-        Url::parse(text).map_err(|error| wrong(format!("the endpoint of server {name:?} is no URL: {error}")))?;
+        Url::parse(text).map_err(|error| wrong(format!("the endpoint of server {name:?} is not a URL: {error}")))?;
     if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
         return Err(wrong(format!("the endpoint of server {name:?} must be an http or https address")));
     }
@@ -215,12 +218,7 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
 
 /// Whether an address leads to this machine: what is sent there passes no network.
 pub(super) fn is_here(endpoint: &Url) -> bool {
-    match endpoint.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    endpoint.host_str().is_some_and(is_loopback)
 }
 
 /// Refuses more than one way to trust a certificate.

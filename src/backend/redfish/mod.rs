@@ -25,19 +25,14 @@ mod trust;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::{
-    clock::{Clock, within},
-    maintenance::location::Location,
-};
+use crate::{clock::Clock, maintenance::location::Location};
 
-use super::{Backend, BackendError, Listed, Machine, plug::BackendPlugin as _};
+use super::{Backend, BackendError, Listed, Machine, machines::end_sessions, plug::BackendPlugin as _};
 
 use bmc::Bmc;
 use machine::RedfishMachine;
@@ -48,9 +43,6 @@ pub use plug::Plugin;
 pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
 pub use trust::parse_fingerprint;
 
-/// How long ending all sessions may take.
-const GOODBYE: Duration = Duration::from_secs(2);
-
 /// Servers behind BMCs that speak Redfish.
 #[derive(Debug)]
 pub struct RedfishBackend {
@@ -60,6 +52,16 @@ pub struct RedfishBackend {
 }
 
 impl RedfishBackend {
+    /// A backend of one server, whose settings another backend found. The error names the setting that cannot be used.
+    pub(super) fn of_one(name: &str, server: ServerSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+        let settings = RedfishSettings {
+            servers: BTreeMap::from([(name.to_owned(), server)]),
+            authentication: Authentication::Session,
+            ..RedfishSettings::default()
+        };
+        Self::new(settings, clock)
+    }
+
     /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
     pub fn new(mut settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
@@ -139,9 +141,6 @@ impl Backend for RedfishBackend {
     }
 
     async fn close(&self) {
-        let goodbyes = join_all(self.bmcs.iter().map(|bmc| bmc.log_out()));
-        if within(GOODBYE, goodbyes).await.is_none() {
-            tracing::debug!("not every session was ended in time; they end by themselves");
-        }
+        end_sessions(self.bmcs.iter().map(|bmc| bmc.log_out())).await;
     }
 }

@@ -14,6 +14,8 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::backend::web;
+
 use super::{settings::Trust, signature};
 
 /// Accepts exactly one certificate, or any, and remembers which one it saw.
@@ -138,14 +140,7 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
         let builder = match trust {
             Trust::System => builder,
             Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
-            Trust::Authority(pem) => {
-                let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-                    .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
-                if certificates.is_empty() {
-                    return Err("the CA certificate file holds no certificate".to_owned());
-                }
-                builder.tls_certs_only(certificates)
-            }
+            Trust::Authority(pem) => web::only_authorities(builder, pem)?,
             Trust::Fingerprint(expected) => {
                 let mut config = judged_by_fingerprint(Some(*expected), Arc::clone(&seen))?;
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];

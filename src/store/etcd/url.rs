@@ -6,7 +6,7 @@ use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::{clock::Clock, files, store::StoreError};
+use crate::{clock::Clock, files, loopback::is_loopback, store::StoreError};
 
 /// How an etcd cluster is used.
 #[derive(Clone, Debug)]
@@ -122,11 +122,7 @@ fn host(text: &str) -> Option<(String, bool)> {
     if text.is_empty() || url.path() != "/" || !url.username().is_empty() {
         return None;
     }
-    let local = match url.host()? {
-        url::Host::Domain(name) => name == "localhost",
-        url::Host::Ipv4(address) => address.is_loopback(),
-        url::Host::Ipv6(address) => address.is_loopback(),
-    };
+    let local = is_loopback(url.host_str()?);
     // 80 is not told apart from no port.
     let port = if text.ends_with(":80") { 80 } else { url.port().unwrap_or(PORT) };
     Some((format!("{}:{port}", url.host_str()?), local))

@@ -6,10 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-use crate::{
-    clock::Clock,
-    store::{StoreError, is_loopback},
-};
+use crate::{clock::Clock, loopback::is_loopback, store::StoreError};
 
 /// How a database is used.
 #[derive(Clone, Debug)]

@@ -22,10 +22,7 @@ pub mod world;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -45,24 +42,7 @@ use self::{
     bmc::Failure,
     family::{Family, MAINTENANCE, METAL},
 };
-
-/// Holds a controller at a certain step until it is let go. Copies hold the same.
-#[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<AtomicBool>);
-
-impl Gate {
-    pub fn close(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    pub fn open(&self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
+use super::gate::Gate;
 
 /// How often the server of a name has booted from the network.
 pub type NetworkBoots = Arc<dyn Fn(&str) -> usize + Send + Sync>;

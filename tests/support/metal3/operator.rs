@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -19,25 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::turn;
-
-/// A switch that holds the operator at a place until it is opened.
-#[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<AtomicBool>);
-
-impl Gate {
-    pub fn close(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    pub fn open(&self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
+use super::{super::gate::Gate, turn};
 
 /// How the operator is set up.
 #[derive(Clone, Debug)]

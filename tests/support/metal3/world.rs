@@ -102,7 +102,7 @@ impl World {
 
     /// A host, whole.
     pub async fn host(&self, name: &str) -> Value {
-        self.find(name).await.unwrap_or_else(|| panic!("there is no host {name}"))
+        self.find(name).await.unwrap_or_else(|| panic!("host {name} is missing"))
     }
 
     pub async fn find(&self, name: &str) -> Option<Value> {

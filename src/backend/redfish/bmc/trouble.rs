@@ -1,10 +1,11 @@
 //! What it means when a BMC does not answer, or answers what cannot be used.
 
-use super::{BackendError, Bmc, Duration, Method, PoisonError, no_answer_within, plain, show_fingerprint};
+use super::{BackendError, Bmc, Duration, Method, PoisonError, no_answer_within, show_fingerprint};
+use crate::backend::web;
 
 impl Bmc {
     pub(super) fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
-        let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { plain(error) };
+        let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { web::cause(error) };
         if error.is_connect() {
             if let Some(problem) = self.certificate_problem(&cause) {
                 return BackendError::Untrusted { address: self.address(), cause: problem };

@@ -1,0 +1,29 @@
+//! Whether an address is this machine.
+
+/// Whether a host, as URLs write it, is this machine: what is sent there passes no network.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is() {
+        for (host, is) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("[::1]", true),
+            ("::1", true),
+            ("localhost.example", false),
+            ("10.0.0.1", false),
+            ("[2001:db8::1]", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback(host), is, "{host:?}");
+        }
+    }
+}
