@@ -4,6 +4,7 @@
 //! project. `REDFISH_TREES` names a folder of files, one for each BMC: a JSON object that
 //! has the body of each resource under its path.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a server that starts is given real time")]
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -154,8 +155,12 @@ fn tool(path: &str) -> PathBuf {
     file
 }
 
+/// How often it is looked whether it listens, and the pause between: a minute and a half.
+const MOST_LOOKS: usize = 3_000;
+const LOOK: Duration = Duration::from_millis(30);
+
 impl Static {
-    fn start(tree: &BTreeMap<String, Value>) -> Self {
+    async fn start(tree: &BTreeMap<String, Value>) -> Self {
         let folder = tempfile::TempDir::with_prefix("static-").unwrap();
         for (path, body) in tree {
             let below = path.trim_start_matches("/redfish/v1").trim_matches('/');
@@ -174,12 +179,14 @@ impl Static {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            let began = Instant::now();
-            while child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_mins(1) {
+            for _ in 0..MOST_LOOKS {
+                if child.try_wait().unwrap().is_some() {
+                    break;
+                }
                 if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
                     return Self { child, port, _folder: folder };
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                tokio::time::sleep(LOOK).await;
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -237,7 +244,7 @@ async fn a_service_that_is_not_ours_is_read_out_of_samples_that_are_not_ours() {
         ("Lenovo SE450", service("system.json", &at_manager, Some("settings-body-lenovo-se450.json"))),
         ("mode only", service("system.json", &at_manager, Some("settings-body-bootsourceoverridemode-only.json"))),
     ] {
-        let served = Static::start(&tree);
+        let served = Static::start(&tree).await;
         let machine = machine(served.port, None);
         let text = row(machine.as_ref()).await.unwrap_or_else(|error| format!(" ERROR {error}"));
         let view = machine.observe().await.unwrap();

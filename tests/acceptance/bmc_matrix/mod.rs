@@ -91,6 +91,27 @@ fn word(cell: &Cell, values: &Value, warnings: &[(String, String)]) -> String {
     }
 }
 
+/// What works, a line for each kind of BMC and start.
+fn table(cells: &[Cell], words: &BTreeMap<String, String>) -> String {
+    let mut table: Vec<String> = Vec::new();
+    for cell in cells {
+        let (line, text) = (cell.line(), format!("{}: {}", cell.column(), words[&cell.name()]));
+        match table.last_mut().filter(|last| last.starts_with(&format!("{line}:"))) {
+            Some(last) => last.push_str(&format!(", {text}")),
+            None => table.push(format!("{line}: {text}")),
+        }
+    }
+    table.join("\n") + "\n"
+}
+
+/// The attributes of every resource, by its address.
+async fn resources(workspace: &Workspace) -> BTreeMap<String, Value> {
+    let state = workspace.state().await;
+    let found = state["values"]["root_module"]["resources"].as_array();
+    let found = found.into_iter().flatten();
+    found.map(|resource| (resource["address"].as_str().unwrap().to_owned(), resource["values"].clone())).collect()
+}
+
 async fn play(host: Host, personalities: &[Personality]) -> String {
     let began = Instant::now();
     let cells: Vec<Cell> = personalities.iter().flat_map(cells::of).collect();
@@ -127,13 +148,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
     println!("{host:?}: applied after {:.1?}", began.elapsed());
     let told = said(&applied);
     let failed = errors(&told);
-    let state = workspace.state().await;
-    let resources: BTreeMap<String, Value> = state["values"]["root_module"]["resources"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|resource| (resource["address"].as_str().unwrap().to_owned(), resource["values"].clone()))
-        .collect();
+    let resources = resources(&workspace).await;
     let mut held = BTreeMap::new();
     let mut words: BTreeMap<String, String> = BTreeMap::new();
     for cell in &cells {
@@ -148,14 +163,13 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
         }
         let values = resources.get(&address).cloned().unwrap_or_default();
         let warnings = told.get(&address).cloned().unwrap_or_default();
-        let (word, problem) = match failed.get(&address) {
+        let (word, problem) = if let Some(error) = failed.get(&address) {
             // What is not a matter of the BMC's lists but of the server's state, which may be another one after a plan.
-            Some(error) => ("stopped".to_owned(), judge::stopped(&fleet, cell, error)),
-            None => {
-                let word = word(cell, &values, &warnings);
-                let problem = judge::held(&fleet, &images, cell, &word);
-                (word, problem)
-            }
+            ("stopped".to_owned(), judge::stopped(&fleet, cell, error))
+        } else {
+            let word = word(cell, &values, &warnings);
+            let problem = judge::held(&fleet, &images, cell, &word);
+            (word, problem)
         };
         problems.entry(name.clone()).or_default().extend(problem);
         held.insert(name.clone(), fleet.system(&name));
@@ -190,15 +204,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
     for (name, rest) in problems.into_iter().filter(|(_, rest)| !rest.is_empty()) {
         let _ = writeln!(wrong, "{name}: {}", rest.join("\n  "));
     }
-    let mut table: Vec<String> = Vec::new();
-    for cell in &cells {
-        let (line, text) = (cell.line(), format!("{}: {}", cell.column(), words[&cell.name()]));
-        match table.last_mut().filter(|last| last.starts_with(&format!("{line}:"))) {
-            Some(last) => last.push_str(&format!(", {text}")),
-            None => table.push(format!("{line}: {text}")),
-        }
-    }
-    let table = table.join("\n") + "\n";
+    let table = table(&cells, &words);
     assert!(wrong.is_empty(), "{wrong}\n{table}");
     table
 }
