@@ -49,8 +49,8 @@ fn takes(slot: &MediaSlot, image: &str) -> bool {
 /// The drive that an image goes into: the configured one; else an optical one, for an image that says so by its name a stick.
 ///
 /// The first one by its number, whatever is in it: a target such as `Cd` boots the first filled drive, so that the next free
-/// one would boot the medium that was there before. Only a medium of unknown address is avoided, because it could not be put
-/// back.
+/// one would boot the medium that was there before. Only a medium of unknown address is avoided, because a release could not insert it
+/// again.
 #[must_use]
 pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&str>) -> Option<&'a MediaSlot> {
     if let Some(wanted) = configured {
@@ -62,14 +62,14 @@ pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&
         .or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
 }
 
-/// A medium in another drive that could be booted instead. It is taken out as long as it can be put back.
+/// A medium in another drive that could be booted instead. It is ejected where the release can insert it again.
 fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<&'a MediaSlot> {
     let others = media.iter().filter(|slot| slot.slot != chosen.slot && takes(slot, image) == takes(chosen, image));
     let mut filled = others.filter(|slot| slot.content().is_some_and(|found| !found.is_empty()));
     filled.find(|slot| slot.content().is_some_and(|found| !address::same(found, image)))
 }
 
-/// Why a drive cannot be filled, or could boot something else: a medium that could not be put back. `media`: as it was before.
+/// Why a drive cannot be filled, or could boot something else: a medium that no release can insert again. `media`: as it was before.
 ///
 /// Only a choice from the boot menu, or a configured drive, tells such a drive apart from the one that is filled.
 #[must_use]

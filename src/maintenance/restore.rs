@@ -250,7 +250,7 @@ fn restore_boot(
         return Verdict::Done;
     };
     // What is left of a disabled override means nothing to the firmware until it is used again. It is set as it was where the
-    // machine takes that, and a machine that does not is given back all the same: not one that is busy.
+    // machine takes that. A machine that refuses it is released nevertheless; one that is busy is not.
     let leftover = before.is_disabled() && found.is_disabled() && !before.is_operated();
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
     // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
@@ -350,7 +350,7 @@ mod tests {
         assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
         assert_eq!(judged(refused(false)), Verdict::Done);
         assert_eq!(judged(Reply::Unknown), Verdict::Done, "some fail at null");
-        assert_eq!(judged(Reply::Accepted), Verdict::Done, "accepted, and shown all the same");
+        assert_eq!(judged(Reply::Accepted), Verdict::Done, "accepted, and still shown");
         let chosen = BootOverride { boot_next: Some("Boot0010".into()), ..disabled.clone() };
         let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else { panic!("it is left") };
         assert_eq!(wanted.boot_next.as_deref(), Some(""));
