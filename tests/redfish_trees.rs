@@ -1,10 +1,21 @@
 //! Reads recorded trees of real BMCs and tells what works on each: the table in `DESIGN.md`, "Recorded BMCs".
 //!
-//! The recordings are not part of the project. `REDFISH_TREES` names a folder of files, one for each BMC: a JSON object that
+//! What sushy-tools serves out of sushy's own samples is read at each run of the tests. The recordings are not part of the
+//! project. `REDFISH_TREES` names a folder of files, one for each BMC: a JSON object that
 //! has the body of each resource under its path.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a server that starts is given real time")]
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    net::{Ipv4Addr, TcpListener as Listener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use secrecy::SecretString;
 use serde_json::Value;
@@ -79,6 +90,23 @@ async fn row(machine: &dyn Machine) -> Result<String, String> {
     Ok(out)
 }
 
+/// The machine behind an address.
+fn machine(port: u16, system_id: Option<&str>) -> Arc<dyn Machine> {
+    let server = ServerSettings {
+        endpoint: format!("http://127.0.0.1:{port}").parse().unwrap(),
+        system_id: system_id.map(str::to_owned),
+        media: MediaSettings::default(),
+        lock_key: None,
+        labels: BTreeMap::new(),
+        username: "reader".into(),
+        password: SecretString::from("none"),
+        trust: Trust::Fingerprint([0; 32]),
+    };
+    let settings = RedfishSettings { servers: [("node".to_owned(), server)].into(), ..RedfishSettings::default() };
+    let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+    backend.machine("node").unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs recordings: REDFISH_TREES"]
 async fn what_works_on_each_recorded_bmc() {
@@ -99,23 +127,140 @@ async fn what_works_on_each_recorded_bmc() {
         let port = serve(Arc::new(tree)).await;
         // As it is, and with a system_id where that is asked for.
         for system_id in std::iter::once(None).chain(systems.into_iter().map(Some)) {
-            let server = ServerSettings {
-                endpoint: format!("http://127.0.0.1:{port}").parse().unwrap(),
-                system_id: system_id.clone(),
-                media: MediaSettings::default(),
-                lock_key: None,
-                labels: BTreeMap::new(),
-                username: "reader".into(),
-                password: SecretString::from("none"),
-                trust: Trust::Fingerprint([0; 32]),
-            };
-            let settings =
-                RedfishSettings { servers: [("node".to_owned(), server)].into(), ..RedfishSettings::default() };
-            let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
-            let machine = backend.machine("node").unwrap();
+            let machine = machine(port, system_id.as_deref());
             let name = file.file_stem().unwrap().to_string_lossy().into_owned();
             let shown = row(machine.as_ref()).await.unwrap_or_else(|error| format!(" ERROR {error}"));
             println!("{name} {}:{shown}", system_id.as_deref().unwrap_or("(no system_id)"));
         }
     }
+}
+
+/// `sushy-static` of sushy-tools: a Redfish service that serves files, with HTTP/1.0. Dropping it stops it.
+struct Static {
+    child: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Static {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tool(path: &str) -> PathBuf {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools").join(path);
+    assert!(file.exists(), "{} is missing: run `make setup`", file.display());
+    file
+}
+
+/// How often it is looked whether it listens, and the pause between: a minute and a half.
+const MOST_LOOKS: usize = 3_000;
+const LOOK: Duration = Duration::from_millis(30);
+
+impl Static {
+    async fn start(tree: &BTreeMap<String, Value>) -> Self {
+        let folder = tempfile::TempDir::with_prefix("static-").unwrap();
+        for (path, body) in tree {
+            let below = path.trim_start_matches("/redfish/v1").trim_matches('/');
+            let place = folder.path().join(below);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("index.json"), body.to_string()).unwrap();
+        }
+        // It takes no port of the system's choice, so that another process may take the one that was free.
+        for _ in 0..10 {
+            let port = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let mut child = Command::new(tool("sushy/bin/sushy-static"))
+                .args(["-i", "127.0.0.1", "-p", &port.to_string(), "-m"])
+                .arg(folder.path())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            for _ in 0..MOST_LOOKS {
+                if child.try_wait().unwrap().is_some() {
+                    break;
+                }
+                if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                    return Self { child, port, _folder: folder };
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        panic!("sushy-static does not listen");
+    }
+}
+
+/// The samples of sushy, which it brings with its own tests.
+fn samples() -> PathBuf {
+    let lib = tool("ironic/lib");
+    let python =
+        fs::read_dir(lib).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.join("site-packages").exists());
+    let samples = python.unwrap().join("site-packages/sushy/tests/unit/json_samples");
+    assert!(samples.exists(), "{} is missing: run `make setup`", samples.display());
+    samples
+}
+
+fn sample(name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(samples().join(name)).unwrap()).unwrap()
+}
+
+/// A service out of samples: a system, drives, and the settings object where there is one.
+fn service(system: &str, others: &[&str], settings: Option<&str>) -> BTreeMap<String, Value> {
+    let all = ["root.json", "system_collection.json", "manager_collection.json", system]
+        .into_iter()
+        .chain(others.iter().copied());
+    let mut tree: BTreeMap<String, Value> = all
+        .map(|name| {
+            let body = sample(name);
+            (body["@odata.id"].as_str().unwrap().trim_end_matches('/').to_owned(), body)
+        })
+        .collect();
+    if let Some(settings) = settings {
+        let body = sample(settings);
+        let at = body["@odata.id"].as_str().unwrap().to_owned();
+        let system = tree.get_mut("/redfish/v1/Systems/437XR1138R2").unwrap();
+        system["@Redfish.Settings"] = serde_json::json!({ "SettingsObject": { "@odata.id": at } });
+        tree.insert(at, body);
+    }
+    tree
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_not_ours_is_read_out_of_samples_that_are_not_ours() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let at_manager = ["manager.json", "virtual_media_collection.json", "virtual_media.json"];
+    let at_system = ["managerv1_18.json", "virtual_media_collectionv1_6.json", "virtual_mediav1_6.json"];
+    let mut shown = String::new();
+    for (name, tree) in [
+        ("HttpBootUri", service("system.json", &at_manager, None)),
+        ("drives at the system", service("systemv1_20.json", &at_system, None)),
+        ("no ManagedBy", service("system_managedby_missing_manager_present.json", &at_manager, None)),
+        ("Nokia", service("system.json", &at_manager, Some("settings-body-nokia.json"))),
+        ("Lenovo SE450", service("system.json", &at_manager, Some("settings-body-lenovo-se450.json"))),
+        ("mode only", service("system.json", &at_manager, Some("settings-body-bootsourceoverridemode-only.json"))),
+    ] {
+        let served = Static::start(&tree).await;
+        let machine = machine(served.port, None);
+        let text = row(machine.as_ref()).await.unwrap_or_else(|error| format!(" ERROR {error}"));
+        let view = machine.observe().await.unwrap();
+        let boot = view.boot.unwrap_or_default();
+        let _ = writeln!(
+            shown,
+            "{name}:{text}\n    {} {} {}",
+            boot.target.unwrap_or_default(),
+            boot.enabled.unwrap_or_default(),
+            boot.http_boot_uri.unwrap_or_default()
+        );
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redfish_trees/samples.txt");
+    if std::env::var("UPDATE_SAMPLES").is_ok() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &shown).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), shown, "UPDATE_SAMPLES=1 writes it");
 }

@@ -41,24 +41,53 @@ fn natural(name: &str) -> (String, u64) {
     (letters.to_owned(), name[letters.len()..].parse().unwrap_or(0))
 }
 
+/// Whether an image can go into a drive: sticks take images of sticks, everything else is an optical image.
+fn takes(slot: &MediaSlot, image: &str) -> bool {
+    if is_stick(image) { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
+}
+
 /// The drive that an image goes into: the configured one; else an optical one, for an image that says so by its name a stick.
+///
+/// The first one by its number, whatever is in it: a target such as `Cd` boots the first filled drive, so that the next free
+/// one would boot the medium that was there before. Only a medium of unknown address is avoided, because a release could not insert it
+/// again.
 #[must_use]
 pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&str>) -> Option<&'a MediaSlot> {
     if let Some(wanted) = configured {
         return media.iter().find(|slot| slot.slot == wanted || name(slot) == wanted);
     }
-    let matching = |slot: &&MediaSlot| {
-        if is_stick(image) { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
-    };
-    // A drive that is free, or that already holds this image, before one whose content must go.
-    let rank = |slot: &&MediaSlot| match slot.content() {
-        Some(found) if address::same(found, image) => 0,
-        None => 1,
-        Some(_) => 2,
-    };
-    let best =
-        |slots: &mut dyn Iterator<Item = &'a MediaSlot>| slots.min_by_key(|slot| (rank(slot), natural(name(slot))));
-    best(&mut media.iter().filter(matching)).or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
+    let rank = |slot: &&MediaSlot| (slot.content() == Some(""), natural(name(slot)));
+    let best = |slots: &mut dyn Iterator<Item = &'a MediaSlot>| slots.min_by_key(rank);
+    best(&mut media.iter().filter(|slot| takes(slot, image)))
+        .or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
+}
+
+/// A medium in another drive that could be booted instead. It is ejected where the release can insert it again.
+fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<&'a MediaSlot> {
+    let others = media.iter().filter(|slot| slot.slot != chosen.slot && takes(slot, image) == takes(chosen, image));
+    let mut filled = others.filter(|slot| slot.content().is_some_and(|found| !found.is_empty()));
+    filled.find(|slot| slot.content().is_some_and(|found| !address::same(found, image)))
+}
+
+/// Why a drive cannot be filled, or could boot something else: a medium that no release can insert again. `media`: as it was before.
+///
+/// Only a choice from the boot menu, or a configured drive, tells such a drive apart from the one that is filled.
+#[must_use]
+pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<String> {
+    let image = boot.image.as_deref().filter(|_| boot.method == BootMethod::VirtualMedia)?;
+    let chosen = choose_slot(media, image, has.media_slot.as_deref())?;
+    let apart = has.media_slot.is_some() || menu_may_tell(boot, has);
+    let unknown = |slot: &&MediaSlot| slot.content() == Some("");
+    let other = || media.iter().filter(|slot| !apart && takes(slot, image) == takes(chosen, image)).find(unknown);
+    Some(chosen).filter(unknown).or_else(other).map(unknown_medium)
+}
+
+fn unknown_medium(slot: &MediaSlot) -> String {
+    format!(
+        "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
+         back; eject it first",
+        slot.slot
+    )
 }
 
 /// What keeps an image from being booted from a virtual drive: the attribute and the reason.
@@ -226,7 +255,7 @@ pub(super) fn insert(
         })
     };
     let chosen = progress.attempts.iter().rev().find_map(|attempt| match &attempt.action {
-        Action::Insert { slot, .. } | Action::Eject { slot } => Some(slot),
+        Action::Insert { slot, .. } => Some(slot),
         _ => None,
     });
     let slot = if let Some(name) = chosen.filter(|name| refusal(name).is_none()) {
@@ -243,15 +272,17 @@ pub(super) fn insert(
     };
     let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
     let accepted = progress.attempts.iter().any(|attempt| attempt.action == insert && attempt.reply == Reply::Accepted);
+    let eject = |slot: &MediaSlot| {
+        pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now)
+    };
+    if let Some(other) = rival(media, &slot, image) {
+        return eject(other);
+    }
     match slot.content() {
         // Some machines list the image under a name of their own.
         Some(found) if address::same(found, image) || accepted => Verdict::Done,
-        Some("") => Verdict::Fail(format!(
-            "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
-             back; eject it first",
-            slot.slot
-        )),
-        Some(_) => pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now),
+        Some("") => Verdict::Fail(unknown_medium(&slot)),
+        Some(_) => eject(&slot),
         None if menu_may_tell(boot, has) && facts.menu_before.is_none() => Verdict::Look(Need::MenuBefore),
         None => pursue(insert, &progress.attempts, limits.media, limits, now),
     }
@@ -303,6 +334,34 @@ mod tests {
         assert_eq!(choose_slot(&media, "http://i/a.iso", Some("3")), None);
         let problem = missing_drive(&boot(), &Capabilities { media_slot: Some("3".into()), ..lists(&[]) }, &media);
         assert!(problem.unwrap().1.contains("2, 10, 1"));
+    }
+
+    #[test]
+    fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
+        let of = |path: &str, image: Option<&str>| MediaSlot {
+            inserted: image.is_some(),
+            image: image.filter(|image| !image.is_empty()).map(str::to_owned),
+            ..drive(path, &["CD"])
+        };
+        let (ours, theirs) = ("http://i/a.iso", Some("http://i/theirs.iso"));
+        let media = [of("/m/1", theirs), of("/m/2", None)];
+        assert_eq!(choose_slot(&media, ours, None).unwrap().slot, "/m/1", "`Cd` boots what is in the first one");
+        let media = [of("/m/1", Some("")), of("/m/2", theirs), of("/m/3", theirs)];
+        let chosen = choose_slot(&media, ours, None).unwrap();
+        assert_eq!((chosen.slot.as_str(), rival(&media, chosen, ours).unwrap().slot.as_str()), ("/m/2", "/m/3"));
+        let media = [of("/m/1", None), of("/m/2", Some(ours)), drive("/m/3", &["USBStick"])];
+        assert_eq!(rival(&media, &media[0], ours), None);
+        let unknown = held_unknown(&boot(), &lists(&[]), &[of("/m/1", Some(""))]);
+        assert!(unknown.unwrap().contains("eject it first"));
+        let hidden = [of("/m/1", Some("")), of("/m/2", None)];
+        assert!(held_unknown(&boot(), &lists(&["Cd"]), &hidden).is_some(), "`Cd` may boot the hidden one");
+        assert_eq!(
+            held_unknown(&boot(), &lists(&["Cd", "UefiTarget"]), &hidden),
+            None,
+            "the boot menu tells them apart"
+        );
+        let told = Capabilities { media_slot: Some("2".into()), ..lists(&["Cd"]) };
+        assert_eq!(held_unknown(&boot(), &told, &hidden), None);
     }
 
     #[test]

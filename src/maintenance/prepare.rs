@@ -185,10 +185,11 @@ fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
     }
     let drives = || {
         let (boot, prior) = (record.spec.boot.as_ref()?, record.prior.as_ref()?);
-        media::missing_drive(boot, has, &prior.media)
+        let missing = media::missing_drive(boot, has, &prior.media).map(|(_, problem)| problem);
+        missing.or_else(|| media::held_unknown(boot, has, &prior.media))
     };
-    let missing = missing_capabilities(&record.spec, has).into_iter().next().or_else(drives);
-    missing.map(|(_, problem)| problem)
+    let missing = missing_capabilities(&record.spec, has).into_iter().next().map(|(_, problem)| problem);
+    missing.or_else(drives)
 }
 
 /// The override that a boot specification means; `there`: the server's own maintenance system boots it.

@@ -13,7 +13,7 @@ use super::{
     prepare::Facts,
     spec::Kind,
     state::{Maintenance, PriorState, Progress},
-    step::{Action, Reply, Step},
+    step::{Action, Attempt, Reply, Step},
 };
 
 /// The steps back. None when nothing was recorded: then nothing was changed.
@@ -158,21 +158,7 @@ pub fn judge(
             let (Some(before), Some(found)) = (&prior.boot, &machine.boot) else {
                 return Verdict::Done;
             };
-            let Some(change) = boot_change(before, found) else {
-                return Verdict::Done;
-            };
-            // What is left of a disabled override means nothing to the firmware. It is set as it was where the machine takes
-            // that, and a machine that does not is given back all the same.
-            let leftover = before.is_disabled() && found.is_disabled() && !before.is_operated();
-            let accepted = attempts.iter().any(|attempt| attempt.action == change && attempt.reply == Reply::Accepted);
-            // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
-            if accepted && (leftover || (before.target == found.target && !before.is_operated())) {
-                return Verdict::Done;
-            }
-            match pursue(change, attempts, limits.settle, limits, now) {
-                Verdict::Fail(_) if leftover => Verdict::Done,
-                verdict => verdict,
-            }
+            restore_boot(before, found, attempts, limits, now)
         }
         Step::RestorePower => {
             let Some(target) = prior.power.settled() else {
@@ -259,6 +245,32 @@ fn restore_media(
     Verdict::Done
 }
 
+fn restore_boot(
+    before: &BootOverride,
+    found: &BootOverride,
+    attempts: &[Attempt],
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(change) = boot_change(before, found) else {
+        return Verdict::Done;
+    };
+    // What is left of a disabled override means nothing to the firmware until it is used again. It is set as it was where the
+    // machine takes that. A machine that refuses it is released nevertheless; one that is busy is not.
+    let leftover = before.is_disabled() && found.is_disabled() && !before.is_operated();
+    let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
+    // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
+    let accepted = replies().any(|reply| *reply == Reply::Accepted);
+    if accepted && (leftover || (before.target == found.target && !before.is_operated())) {
+        return Verdict::Done;
+    }
+    let busy = matches!(replies().next_back(), Some(Reply::Refused { transient: true, .. }));
+    match pursue(change, attempts, limits.settle, limits, now) {
+        Verdict::Fail(_) if leftover && !busy => Verdict::Done,
+        verdict => verdict,
+    }
+}
+
 /// The change that makes `found` equal to `before` in every property; `None` when it is.
 fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
     // What the server's own system boots is said whole or not at all.
@@ -271,6 +283,11 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
     let changed = |before: &Option<String>, found: &Option<String>| {
         if before == found { None } else { before.clone() }
     };
+    // An entry of the boot menu that was chosen and never booted. An empty name clears it.
+    let unused = before.is_disabled() && found.is_disabled();
+    let entry = |before: &Option<String>, found: &Option<String>| {
+        if unused && before.is_none() && found.is_some() { Some(String::new()) } else { changed(before, found) }
+    };
     let wanted = BootOverride {
         enabled: changed(&before.enabled, &found.enabled),
         target: changed(&before.target, &found.target),
@@ -279,8 +296,8 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
             .http_boot_uri
             .clone()
             .filter(|before| !found.http_boot_uri.as_deref().is_some_and(|found| address::same(found, before))),
-        uefi_target: changed(&before.uefi_target, &found.uefi_target),
-        boot_next: changed(&before.boot_next, &found.boot_next),
+        uefi_target: entry(&before.uefi_target, &found.uefi_target),
+        boot_next: entry(&before.boot_next, &found.boot_next),
         ignition: None,
     };
     let clear_http_boot_uri =
@@ -317,5 +334,32 @@ fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
         Verdict::Done
     } else {
         Verdict::Fail(format!("it is not as it was: {}", differs.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_busy_machine_did_not_take_is_not_left_behind() {
+        let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
+        let found = BootOverride { http_boot_uri: Some("http://images/a.iso".into()), ..disabled.clone() };
+        let action = boot_change(&disabled, &found).unwrap();
+        let judged = |reply: Reply| {
+            let at = Timestamp::UNIX_EPOCH;
+            let attempt = Attempt { action: action.clone(), at, reply };
+            let later = at + std::time::Duration::from_hours(1);
+            restore_boot(&disabled, &found, &[attempt.clone(), attempt], &Limits::default(), later)
+        };
+        let refused = |transient| Reply::Refused { message: "no".into(), transient };
+        assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
+        assert_eq!(judged(refused(false)), Verdict::Done);
+        assert_eq!(judged(Reply::Unknown), Verdict::Done, "some fail at null");
+        assert_eq!(judged(Reply::Accepted), Verdict::Done, "accepted, and still shown");
+        let chosen = BootOverride { boot_next: Some("Boot0010".into()), ..disabled.clone() };
+        let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else { panic!("it is left") };
+        assert_eq!(wanted.boot_next.as_deref(), Some(""));
+        assert_eq!(restore_boot(&disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH), Verdict::Done);
     }
 }

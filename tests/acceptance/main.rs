@@ -13,6 +13,7 @@
 mod support;
 
 mod bad_input;
+mod bmc_matrix;
 mod command_line;
 mod crash;
 mod degraded;

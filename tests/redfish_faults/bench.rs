@@ -48,6 +48,11 @@ impl Row {
     pub fn changes(&self) -> bool {
         self.method != "GET"
     }
+
+    /// Whether it opens or ends a session.
+    pub fn is_of_sessions(&self) -> bool {
+        self.path.contains("/Sessions")
+    }
 }
 
 /// Images are not what this is about.

@@ -40,11 +40,13 @@ pub enum Flow {
 
 impl Flow {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
+        Self::Hold,
         Self::PowerOff,
         Self::Http,
         Self::VirtualMedia,
         Self::Pxe,
+        Self::Disk,
         Self::ForceRestart,
         Self::GracefulRestart,
         Self::PowerCycle,

@@ -1,6 +1,6 @@
 //! What is right: judged by what the machine did, never by what was said about it.
 
-use bmc_simulator::{BootSource, EventKind, PowerState, ResetType};
+use bmc_simulator::{BootOverride, BootSource, EventKind, JournalQuery, OverrideEnabled, PowerState, ResetType};
 use terraform_provider_metal::{
     engine::{Driven, EngineError},
     maintenance::operate::Outcome,
@@ -9,6 +9,7 @@ use terraform_provider_metal::{
 use crate::{
     bench::{Bench, reached},
     flows::{Flow, IMAGE},
+    simulated::doubled,
 };
 
 /// How the problem begins that a flow failed before its fault met a request.
@@ -66,7 +67,7 @@ fn executions(bench: &Bench, wanted: ResetType) -> usize {
 
 /// What has to be true when nothing is held any more.
 pub fn over(bench: &Bench) -> Vec<String> {
-    let mut problems = doubled(bench);
+    let mut problems = doubled(&bench.simulator.events(&bench.name, 0).unwrap());
     if bench.flow.operation().is_some() {
         return problems;
     }
@@ -77,7 +78,7 @@ pub fn over(bench: &Bench) -> Vec<String> {
     }
     // What waits in the Settings object is what the next start uses.
     let next = now.pending_boot.as_ref().unwrap_or(&now.boot);
-    if *next != before.boot {
+    if *next != before.boot && !is_left_by_refusal(bench, next) {
         problems.push(format!("released with the override {next:?}, which was {:?}", before.boot));
     }
     if now.media != before.media {
@@ -86,39 +87,11 @@ pub fn over(bench: &Bench) -> Vec<String> {
     problems
 }
 
-/// What was done twice where once was meant.
-fn doubled(bench: &Bench) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut last: Option<ResetType> = None;
-    let mut filled = false;
-    for event in bench.simulator.events(&bench.name, 0).unwrap() {
-        match event.kind {
-            EventKind::Power { .. } => last = last.filter(|reset| restarts(*reset)),
-            EventKind::Reset { reset_type } => {
-                if last == Some(reset_type) {
-                    problems.push(format!("{} twice", reset_type.as_str()));
-                }
-                last = Some(reset_type);
-            }
-            EventKind::MediaInserted { device, .. } => {
-                if filled {
-                    problems.push(format!("inserted twice into {device}"));
-                }
-                filled = true;
-            }
-            EventKind::MediaEjected { ejected_while_running, .. } => {
-                filled = false;
-                if ejected_while_running {
-                    problems.push("a running installer lost its medium".to_owned());
-                }
-            }
-            _ => {}
-        }
-    }
-    problems
-}
-
-/// Whether a second one hits a server that runs.
-fn restarts(reset: ResetType) -> bool {
-    matches!(reset, ResetType::ForceRestart | ResetType::GracefulRestart | ResetType::PowerCycle | ResetType::Nmi)
+/// Whether a disabled override shows what its BMC refused for good, or did not take for another reason than being busy.
+fn is_left_by_refusal(bench: &Bench, next: &BootOverride) -> bool {
+    let disabled = |boot: &BootOverride| boot.enabled == OverrideEnabled::Disabled;
+    let journal = bench.simulator.journal(&JournalQuery::default());
+    let last = journal.iter().rfind(|entry| entry.method == "PATCH" && !entry.path.contains("VirtualMedia"));
+    let busy = |status: Option<u16>| matches!(status, Some(200..=299 | 401 | 404 | 409 | 429 | 503));
+    disabled(next) && disabled(&bench.before.boot) && last.is_some_and(|entry| !entry.applied && !busy(entry.status))
 }

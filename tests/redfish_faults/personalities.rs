@@ -14,21 +14,11 @@ use crate::{
     bench::{Bench, reached},
     flows::Flow,
     judge,
+    simulated::{forbidden, personalities, refused_twice},
 };
 
 /// Cases under way at once.
 const AT_ONCE: usize = 16;
-
-fn personalities() -> Vec<Personality> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/bmc-simulator/personalities");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let read = |path: &std::path::PathBuf| {
-        serde_json::from_str(&fs::read_to_string(path).unwrap())
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    };
-    files.iter().map(read).collect()
-}
 
 /// How a case ended, in one word, and what is wrong.
 async fn play(personality: Personality, flow: Flow, power: PowerState) -> (String, Vec<String>) {
@@ -43,7 +33,9 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
     if !reached(&held) && changed {
         problems.push(format!("refused after something was changed: {held:?}"));
     }
-    problems.extend(refused_twice(&bench));
+    let journal = bench.simulator.journal(&JournalQuery::default());
+    problems.extend(refused_twice(&journal));
+    problems.extend(forbidden(&journal));
     let bmc = bench.simulator.bmc_of(&bench.name).unwrap();
     let open = bench.simulator.bmc_status(&bmc).unwrap().sessions_open;
     if open > 0 {
@@ -70,18 +62,6 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
         problems.push(bench.story());
     }
     (word.to_owned(), problems)
-}
-
-/// Changes that were refused for good and sent again as they were.
-fn refused_twice(bench: &Bench) -> Vec<String> {
-    let journal = bench.simulator.journal(&JournalQuery::default());
-    let refused: Vec<_> = journal
-        .iter()
-        .filter(|entry| entry.method != "GET" && matches!(entry.status, Some(400 | 405 | 412 | 415 | 428)))
-        .map(|entry| (&entry.method, &entry.path, entry.body.as_ref().map(ToString::to_string), &entry.if_match))
-        .collect();
-    let again = refused.iter().enumerate().filter(|(n, one)| refused[..*n].contains(one));
-    again.map(|(_, one)| format!("refused and sent again: {one:?}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -67,7 +67,8 @@ impl RedfishMachine {
         let mut boot = Map::new();
         let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
             if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
-                boot.insert(name.to_owned(), json!(value));
+                // An empty name of an entry clears it.
+                boot.insert(name.to_owned(), if value.is_empty() { Value::Null } else { json!(value) });
             }
         };
         set("BootSourceOverrideTarget", &wanted.target, &found.target);

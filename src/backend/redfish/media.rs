@@ -31,9 +31,13 @@ fn takes_patch(drive: &Answer) -> bool {
 
 /// What is in a drive, as far as it tells.
 fn content(drive: &Value) -> (Option<String>, bool) {
-    let image = drive["Image"].as_str().filter(|image| !image.is_empty()).map(str::to_owned);
+    // What a person's console lends to the server has a name, and no address under which it could be inserted again (DSP2046,
+    // ConnectedMethod).
+    let lent = drive["ConnectedVia"] == "Applet";
+    let image = drive["Image"].as_str().filter(|image| !image.is_empty() && !lent).map(str::to_owned);
     // Some machines leave Inserted true, or the name, after an eject; both must agree.
-    let inserted = drive["Inserted"].as_bool().unwrap_or(image.is_some()) && drive["ConnectedVia"] != "NotConnected";
+    let inserted =
+        drive["Inserted"].as_bool().unwrap_or(image.is_some() || lent) && drive["ConnectedVia"] != "NotConnected";
     (image, inserted)
 }
 
@@ -141,6 +145,16 @@ impl MediaControl for RedfishMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_console_lends_has_no_address() {
+        let of = |via: &str| {
+            content(&json!({"Image": "freeOS.1.1.iso", "Inserted": true, "ConnectedVia": via})).0.unwrap_or_default()
+        };
+        assert_eq!((of("URI").as_str(), of("Applet").as_str()), ("freeOS.1.1.iso", ""));
+        assert_eq!(content(&json!({"Image": null, "Inserted": true, "ConnectedVia": "NotConnected"})), (None, false));
+        assert_eq!(content(&json!({"Image": "a.iso", "ConnectedVia": "Applet"})), (None, true));
+    }
 
     #[test]
     fn what_a_refusal_asks_for_is_added_and_extras_are_left_out() {

@@ -160,7 +160,7 @@ impl BackendPlugin for Plugin {
     }
 
     fn reach(&self) -> &'static str {
-        "--inventory and without --metal-operator"
+        "--backend redfish, and --inventory or METAL_REDFISH_INVENTORY_FILE with its servers"
     }
 }
 

@@ -117,22 +117,24 @@ pub(super) fn action_info_values(info: &Value) -> Vec<String> {
 
 /// The power changes that a list of values means.
 pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
-    values
-        .iter()
-        .filter_map(|value| {
-            Some(match value.as_str() {
-                // Some machines only know the forced word for switching on.
-                "On" | "ForceOn" => ResetType::On,
-                "GracefulShutdown" => ResetType::GracefulShutdown,
-                "ForceOff" => ResetType::ForceOff,
-                "GracefulRestart" => ResetType::GracefulRestart,
-                "ForceRestart" => ResetType::ForceRestart,
-                "PowerCycle" => ResetType::PowerCycle,
-                "Nmi" => ResetType::Nmi,
-                _ => return None,
-            })
-        })
-        .collect()
+    let mut resets = Vec::new();
+    for value in values {
+        let reset = match value.as_str() {
+            // Some machines only know the forced word for switching on.
+            "On" | "ForceOn" => ResetType::On,
+            "GracefulShutdown" => ResetType::GracefulShutdown,
+            "ForceOff" => ResetType::ForceOff,
+            "GracefulRestart" => ResetType::GracefulRestart,
+            "ForceRestart" => ResetType::ForceRestart,
+            "PowerCycle" => ResetType::PowerCycle,
+            "Nmi" => ResetType::Nmi,
+            _ => continue,
+        };
+        if !resets.contains(&reset) {
+            resets.push(reset);
+        }
+    }
+    resets
 }
 
 /// What can be told about boot by the object that lists the override, and by the system for what that one leaves out: the
@@ -166,6 +168,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn both_words_for_on_are_one() {
+        let listed = ["On", "ForceOff", "ForceOn", "PushPowerButton"].map(str::to_owned);
+        assert_eq!(resets(&listed), [ResetType::On, ResetType::ForceOff]);
+    }
 
     #[test]
     fn the_override_is_read_where_it_is_listed() {
