@@ -296,7 +296,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 let (record, request) = engine.abandon(&id, generation, &reason, block, &control).await?;
                 return Ok(accepted(&record, request.as_ref(), json));
             }
-            let driven = engine.force_release(&id, generation, &reason, block, &control).await?;
+            let driven = Box::pin(engine.force_release(&id, generation, &reason, block, &control)).await?;
             ended(engine, &driven, json).await
         }
         Command::Tidy { server } => match tidy(engine, server.as_deref(), &stop).await {

@@ -105,8 +105,8 @@ impl Drive<'_> {
             }
             Need::Native => self.look_native(false).await?,
             Need::Node => self.look_node().await?,
-            Need::Drain => self.look_drain().await?,
-            Need::Service => self.look_service().await?,
+            Need::Drain => Box::pin(self.look_drain()).await?,
+            Need::Service => Box::pin(self.look_service()).await?,
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
@@ -192,7 +192,7 @@ impl Drive<'_> {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
-                    guarded(ours, self.call_drain(&action)).await
+                    guarded(ours, Box::pin(self.call_drain(&action))).await
                 }
                 _ => guarded(ours, perform(machine, native, service, opened.clone())).await,
             }

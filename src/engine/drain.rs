@@ -53,8 +53,8 @@ impl Engine {
     /// Why the Node that was drained for a hold may get Pods again, where that was seen.
     pub(super) async fn drain_lost(&self, record: &Maintenance) -> Option<String> {
         let drained = record.drained.as_ref()?;
-        let drainer = self.drainer(record.server()).ok()?;
-        let view = drainer.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
+        let nodes = self.drainer(record.server()).ok()?;
+        let view = nodes.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
         let is_same = drained.cluster.is_none() || view.cluster.is_none() || drained.cluster == view.cluster;
         let opened = view.exists && is_same && !view.cordoned;
         opened.then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
@@ -77,18 +77,18 @@ impl Drive<'_> {
         let known = record.drained.as_ref().map(|drained| drained.node.clone());
         let Some(node) = wish.map(|wish| wish.node.clone()).or(known) else { return Ok(()) };
         let drainer = self.engine.drainer(record.server())?;
-        self.facts.drain = Some(drainer.look(&node, &self.by(&record), wish).await?);
+        self.facts.drain = Some(Box::new(drainer.look(&node, &self.by(&record), wish).await?));
         Ok(())
     }
 
     /// Cordons, evicts or uncordons. What came of it is seen by looking.
     pub(super) async fn call_drain(&self, action: &Action) -> Result<(), BackendError> {
         let Some(record) = self.last.as_ref() else { return Ok(()) };
-        let (drainer, by) = (self.engine.drainer(record.server())?, self.by(record));
+        let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
         match (action, drain::wanted(record), &record.drained) {
-            (Action::CordonNode { .. }, Some(wish), _) => drainer.cordon(&wish.node, &by).await,
-            (Action::EvictPods, Some(wish), _) => drainer.evict(wish).await,
-            (Action::UncordonNode, _, Some(drained)) => drainer.uncordon(&drained.node, &by).await,
+            (Action::CordonNode { .. }, Some(wish), _) => nodes.cordon(&wish.node, &by).await,
+            (Action::EvictPods, Some(wish), _) => nodes.evict(wish).await,
+            (Action::UncordonNode, _, Some(drained)) => nodes.uncordon(&drained.node, &by).await,
             _ => Ok(()),
         }
     }

@@ -224,7 +224,7 @@ impl Engine {
         Spec {
             always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
             node: lease.map(|lease| NodeWish { lease: lease.clone(), take }),
-            drain: self.parts.nodes.drains.get(&spec.server).filter(|_| stops_node(spec)).cloned(),
+            drain: self.parts.nodes.drains.get(&spec.server).filter(|_| stops_node(spec)).cloned().map(Box::new),
             ..spec.sealed()
         }
     }

@@ -47,6 +47,7 @@ pub struct DrainRecord {
 
 /// A Node and its Pods, as they were seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
 pub struct DrainView {
     /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does not let it be read.
     pub cluster: Option<String>,
@@ -71,7 +72,7 @@ pub struct DrainView {
 /// The drain that a record needs; `None`: it has no Node, or acts under a hold that has drained it.
 #[must_use]
 pub fn wanted(record: &Maintenance) -> Option<&DrainWish> {
-    record.spec.drain.as_ref().filter(|_| record.spec.parent.is_none())
+    record.spec.drain.as_deref().filter(|_| record.spec.parent.is_none())
 }
 
 /// Some of a list, for people.
@@ -169,7 +170,8 @@ pub(super) fn uncordon(
 /// Notes that the Node may be cordoned by us from now on.
 pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
     if let Action::CordonNode { cluster } = action {
-        record.drained = wanted(record).map(|wish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone() });
+        let drained = |wish: &DrainWish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone() };
+        record.drained = wanted(record).map(drained).map(Box::new);
     }
 }
 
@@ -214,14 +216,14 @@ mod tests {
         };
         lock.enqueue(request, &Leases::default(), at(0)).unwrap();
         let mut record = lock.active.remove(0);
-        record.spec.drain = Some(DrainWish {
+        record.spec.drain = Some(Box::new(DrainWish {
             node: "n1".into(),
             timeout: Duration::from_mins(10),
             ready_timeout: Duration::from_mins(15),
             delete_emptydir_data: false,
             force: false,
-        });
-        record.drained = Some(DrainRecord { node: "n1".into(), cluster: Some("c1".into()) });
+        }));
+        record.drained = Some(Box::new(DrainRecord { node: "n1".into(), cluster: Some("c1".into()) }));
         record
     }
 
@@ -230,7 +232,7 @@ mod tests {
     }
 
     fn facts(view: DrainView) -> Facts {
-        Facts { drain: Some(view), ..Facts::default() }
+        Facts { drain: Some(Box::new(view)), ..Facts::default() }
     }
 
     fn progress(attempts: &[(Action, u64)]) -> Progress {

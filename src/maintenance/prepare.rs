@@ -42,7 +42,7 @@ pub struct Facts {
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
     /// That Node and its Pods.
-    pub drain: Option<DrainView>,
+    pub drain: Option<Box<DrainView>>,
     /// The work of the external system.
     pub service: Option<Box<ServiceView>>,
 }

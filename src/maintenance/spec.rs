@@ -191,7 +191,7 @@ pub struct Spec {
     pub node: Option<NodeWish>,
     /// How the Node that runs on the server is drained, as the provider's `kubernetes_node` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drain: Option<DrainWish>,
+    pub drain: Option<Box<DrainWish>>,
     /// Why, for people.
     pub reason: Option<String>,
     /// Where it is discussed.

@@ -237,7 +237,7 @@ pub struct Maintenance {
     pub node: NodeRecord,
     /// The Kubernetes Node that may be cordoned by us.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drained: Option<DrainRecord>,
+    pub drained: Option<Box<DrainRecord>>,
     /// Digest of `spec` as it was asked.
     pub digest: String,
     /// A change of `spec` that is under way on a server that is held already.

@@ -60,6 +60,7 @@ impl ServerBootConfiguration {
     ) {
         let uid = Private::uid(private);
         let engine = self.cell.engine_if_ready();
-        review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()).await;
+        Box::pin(review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()))
+            .await;
     }
 }

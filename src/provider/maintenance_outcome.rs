@@ -5,7 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Driven, Engine, Held},
+    engine::{Driven, Engine, Held, Seen},
     maintenance::{
         decide::Finish,
         queue::shown_time,
@@ -219,6 +219,28 @@ pub(super) fn show(
     };
 }
 
+/// What became of the Node that runs on a held server.
+fn warn_of_node(seen: &Seen, server: &str, warn: &mut impl FnMut(&'static str, String)) {
+    if let Some(why) = &seen.node_lost {
+        warn(
+            "A hold has lost the Lease of its Node",
+            format!(
+                "{server}: {why}. The lock is still held, but other operators may act on the Node. Release the server \
+                 first, or keep them from it."
+            ),
+        );
+    }
+    if let Some(why) = &seen.drain_lost {
+        warn(
+            "The drained Node of a hold gets Pods again",
+            format!(
+                "{server}: {why}. The lock is still held, and Pods may start on the server while it is worked on. Cordon the Node \
+                 again, or release the server."
+            ),
+        );
+    }
+}
+
 /// The state after a look at the record and, while it is held, at the server. `None`: it exists no more.
 pub(super) async fn refresh(
     diags: &mut Diagnostics,
@@ -281,24 +303,7 @@ pub(super) async fn refresh(
             ),
         );
     }
-    if let Some(why) = &seen.node_lost {
-        warn(
-            "A hold has lost the Lease of its Node",
-            format!(
-                "{server}: {why}. The lock is still held, but other operators may act on the Node. Release the server \
-                 first, or keep them from it."
-            ),
-        );
-    }
-    if let Some(why) = &seen.drain_lost {
-        warn(
-            "The drained Node of a hold gets Pods again",
-            format!(
-                "{server}: {why}. The lock is still held, and Pods may start on the server while it is worked on. Cordon the Node \
-                 again, or release the server."
-            ),
-        );
-    }
+    warn_of_node(&seen, &server, &mut warn);
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted

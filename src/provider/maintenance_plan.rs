@@ -142,7 +142,7 @@ impl ServerMaintenance {
         }
         let engine = self.cell.engine_if_ready();
         let server = given(&prior.server).unwrap_or_default();
-        review::release(diags, engine.as_deref(), server, uid.as_ref()).await;
+        Box::pin(review::release(diags, engine.as_deref(), server, uid.as_ref())).await;
     }
 
     /// Warns of the release where the host plans a replacement as a creation only, as after a taint.
@@ -151,7 +151,7 @@ impl ServerMaintenance {
         if let Ok(Some(record)) = engine.planned_record(&id).await
             && engine.manages(&record.uid)
         {
-            review::release(diags, Some(engine), record.server(), Some(&record.uid)).await;
+            Box::pin(review::release(diags, Some(engine), record.server(), Some(&record.uid))).await;
         }
     }
 }

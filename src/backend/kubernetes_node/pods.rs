@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    fn pod(change: Value) -> Pod {
+    fn pod(change: &Value) -> Pod {
         let mut pod = json!({
             "metadata": {
                 "name": "web-0", "namespace": "prod",
@@ -95,20 +95,20 @@ mod tests {
             |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true }]);
         let scratch = json!([{ "name": "scratch", "emptyDir": {} }]);
         let refused = |role: &PodRole| matches!(role, PodRole::Refused(_));
-        assert_eq!(role(&pod(json!({})), &wish(), true), PodRole::Evict);
+        assert_eq!(role(&pod(&json!({})), &wish(), true), PodRole::Evict);
         for stays in [
             json!({ "metadata": { "annotations": { MIRROR: "hash" }, "ownerReferences": owner("Node") } }),
             json!({ "metadata": { "ownerReferences": owner("DaemonSet") } }),
         ] {
-            assert_eq!(role(&pod(stays), &wish(), true), PodRole::Stays);
+            assert_eq!(role(&pod(&stays), &wish(), true), PodRole::Stays);
         }
-        let local = pod(json!({ "spec": { "volumes": scratch } }));
+        let local = pod(&json!({ "spec": { "volumes": scratch } }));
         assert!(refused(&role(&local, &wish(), true)));
         assert_eq!(role(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, true), PodRole::Evict);
-        let alone = pod(json!({ "metadata": { "ownerReferences": [] } }));
+        let alone = pod(&json!({ "metadata": { "ownerReferences": [] } }));
         assert!(refused(&role(&alone, &wish(), true)));
         assert_eq!(role(&alone, &DrainWish { force: true, ..wish() }, true), PodRole::Evict);
-        let ending = pod(json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
+        let ending = pod(&json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
         assert_eq!(role(&ending, &wish(), true), PodRole::Ending);
         assert_eq!(role(&ending, &wish(), false), PodRole::Stays, "its kubelet cannot say that it has ended");
         let mut over = alone;
