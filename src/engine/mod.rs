@@ -267,11 +267,11 @@ impl Engine {
 }
 
 /// Whether a wish stops what runs on the server, so that its Node is drained first. Switching a server on stops nothing, and a
-/// boot configuration changes the next start only.
+/// boot configuration without a power state changes the next start only.
 fn stops_node(spec: &Spec) -> bool {
     match spec.kind {
         Kind::Maintenance => true,
         Kind::Operation => spec.operation.as_ref().is_none_or(|operation| operation.reset != ResetType::On),
-        Kind::BootConfiguration => false,
+        Kind::BootConfiguration => spec.server_power.is_some(),
     }
 }

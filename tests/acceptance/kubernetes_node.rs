@@ -279,6 +279,32 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_boot_configuration_that_restarts_a_server_drains_its_node_for_as_long_as_it_is_there(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.pod("web", Some("ReplicaSet"), json!({})).await;
+        let boots = |power: &str| {
+            format!(
+                "resource \"metal_server_boot_configuration\" \"pxe\" {{\n  server = \"node1\"\n  method = \"pxe\"\n  {power}\n}}\n"
+            )
+        };
+        // The next start only: what runs goes on.
+        fleet.configure_with(&workspace, &place.drained(""), &boots(""));
+        workspace.apply().await.succeeded();
+        assert_eq!((place.names().await.len(), place.cordoned().await), (1, false));
+        workspace.destroy().await.succeeded();
+
+        fleet.configure_with(&workspace, &place.drained(""), &boots("server_power = \"On\""));
+        workspace.apply().await.succeeded();
+        assert_eq!((place.names().await.len(), place.cordoned().await), (0, true));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
     async fn a_run_that_is_killed_while_draining_leaves_no_node_cordoned(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("db", Some("StatefulSet"), json!({})).await;

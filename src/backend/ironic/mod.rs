@@ -110,6 +110,7 @@ impl Backend for IronicBackend {
         }))
     }
 
+    /// The UUID of a node is unique, whatever address its Ironic has.
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let node = self.fleet.node(server, false).await?;
         let address = self.fleet.client.address();
