@@ -17,6 +17,7 @@ mod bmc_matrix;
 mod command_line;
 mod crash;
 mod degraded;
+mod demo;
 mod effects;
 mod examples;
 mod files;
