@@ -11,7 +11,7 @@ use crate::{
         lock::AuditEvent,
         queue::shown_time,
         report,
-        state::{Maintenance, Phase},
+        state::{Maintenance, Phase, Progress},
     },
 };
 
@@ -99,10 +99,7 @@ pub(super) fn described(record: &Maintenance) -> Value {
         ("expires_at", record.expires_at().map(|at| at.to_string())),
     ]
     .into();
-    let progress = match &record.phase {
-        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress.text()),
-        _ => None,
-    };
+    let progress = record.phase.progress().map(Progress::text);
     json!({
         "id": record.id, "uid": record.uid, "server": record.server(), "lock_key": record.lock_key,
         "location": shape::pick(&record.location, shape::LOCATION), "owner": record.owner, "state": record.phase.name(), "detail": state(record), "step": progress,

@@ -8,7 +8,6 @@ use crate::{
     maintenance::{
         change::{Applied, Change, Unreadable},
         power::{Need, asked_pause_text},
-        service::ServiceSpec,
         spec::CompleteWhen,
         state::{Phase, PriorState},
         step::{Action, Reply, Step},
@@ -16,7 +15,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours, service::begin};
+use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -178,7 +177,6 @@ impl Drive<'_> {
         self.say(&format!("{action}"));
         let machine = self.machine()?;
         let native = self.native()?;
-        let service = self.record().and_then(|record| record.spec.service.clone());
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
@@ -194,7 +192,8 @@ impl Drive<'_> {
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
                     guarded(ours, Box::pin(self.call_drain(&action))).await
                 }
-                _ => guarded(ours, perform(machine, native, service, opened.clone())).await,
+                Action::BeginService { ref stamp } => guarded(ours, self.begin_service(machine.as_ref(), stamp)).await,
+                _ => guarded(ours, perform(machine, native, opened.clone())).await,
             }
         });
         tokio::pin!(call);
@@ -328,12 +327,7 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
-async fn perform(
-    machine: Arc<dyn Machine>,
-    native: Option<Asked>,
-    service: Option<Box<ServiceSpec>>,
-    action: Action,
-) -> Result<(), BackendError> {
+async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Action) -> Result<(), BackendError> {
     match action {
         Action::EnterNative | Action::LeaveNative => {
             let Some((plain, wish)) = native else { return Ok(()) };
@@ -350,8 +344,8 @@ async fn perform(
         | Action::ReturnNode
         | Action::CordonNode { .. }
         | Action::EvictPods
-        | Action::UncordonNode => Ok(()),
-        Action::BeginService { stamp } => begin(machine.as_ref(), service.as_deref(), &stamp).await,
+        | Action::UncordonNode
+        | Action::BeginService { .. } => Ok(()),
         Action::Reset(reset) => machine.reset(reset).await,
         Action::SetBoot { wanted, clear_http_boot_uri } => {
             machine.set_boot_override(&wanted, clear_http_boot_uri).await

@@ -8,7 +8,7 @@ use crate::{
         drain::{self, some},
         native::NativeWish,
         spec::Spec,
-        state::{Maintenance, Phase},
+        state::{Maintenance, Progress},
         step::{Action, Step},
     },
 };
@@ -30,11 +30,11 @@ impl Engine {
     /// What a reviewer should know about draining the Node of a wished server; `None` where it has none.
     pub async fn drain_outlook(&self, spec: &Spec) -> Option<String> {
         let spec = self.as_asked_here(spec);
-        let wish = spec.drain.clone().filter(|_| spec.parent.is_none())?;
+        let wish = drain::wanted(&spec)?;
         let by = wish_for(&spec, self.owner(), self.store().id());
         let node = &wish.node;
         let drainer = self.drainer(&spec.server).ok()?;
-        Some(match drainer.look(node, &by, Some(&wish)).await {
+        Some(match drainer.look(node, &by, Some(wish)).await {
             Err(error) => format!("Node: {node} is drained first; how it is now was not checked: {error}."),
             Ok(view) if !view.exists => {
                 format!("It would fail: {} has no Node {node}, which kubernetes_node names.", drainer.address())
@@ -43,9 +43,9 @@ impl Engine {
                 format!("It would fail: Node {node} cannot be drained: {}.", some(&view.refused))
             }
             Ok(view) => {
-                let cordoned = if view.cordoned { "stays cordoned" } else { "is cordoned" };
-                let ready = if view.ready { "" } else { ", not Ready now" };
-                format!("Node: {node}{ready} {cordoned} and drained first ({} Pods to evict).", view.left.len())
+                let cordoned = if view.cordoned { "stays cordoned and is" } else { "is cordoned and" };
+                let ready = if view.ready { "" } else { ", not Ready now," };
+                format!("Node: {node}{ready} {cordoned} drained first (Pods to evict: {}).", view.left.len())
             }
         })
     }
@@ -55,9 +55,18 @@ impl Engine {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
         let view = nodes.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
-        let is_same = drained.cluster.is_none() || view.cluster.is_none() || drained.cluster == view.cluster;
-        let opened = view.exists && is_same && !view.cordoned;
+        let opened = view.exists && !view.cordoned && !drained.is_elsewhere(&view);
         opened.then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
+    }
+
+    /// Says which Node a hold leaves as it is, where that ends without steps.
+    pub(super) fn leaves_node(record: &Maintenance) {
+        let Some(drained) = &record.drained else { return };
+        let node = &drained.node;
+        tracing::warn!(
+            "{}: Node {node} stays as it is; if it is cordoned for this, run kubectl uncordon {node}",
+            record.id
+        );
     }
 }
 
@@ -68,24 +77,21 @@ impl Drive<'_> {
 
     /// Looks at the Node, and at its Pods while it is drained.
     pub(super) async fn look_drain(&mut self) -> Result<(), BackendError> {
-        let Some(record) = self.last.clone() else { return Ok(()) };
-        let step = match &record.phase {
-            Phase::Preparing(progress) | Phase::Releasing { progress, .. } => progress.step(),
-            _ => None,
-        };
-        let wish = drain::wanted(&record).filter(|_| step == Some(Step::DrainNode));
-        let known = record.drained.as_ref().map(|drained| drained.node.clone());
-        let Some(node) = wish.map(|wish| wish.node.clone()).or(known) else { return Ok(()) };
-        let drainer = self.engine.drainer(record.server())?;
-        self.facts.drain = Some(Box::new(drainer.look(&node, &self.by(&record), wish).await?));
+        let Some(record) = self.record() else { return Ok(()) };
+        let drains = record.phase.progress().and_then(Progress::step) == Some(Step::DrainNode);
+        let wish = drain::wanted(&record.spec).filter(|_| drains);
+        let known = record.drained.as_ref().map(|drained| &drained.node);
+        let Some(node) = wish.map(|wish| &wish.node).or(known) else { return Ok(()) };
+        let view = self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?;
+        self.facts.drain = Some(Box::new(view));
         Ok(())
     }
 
     /// Cordons, evicts or uncordons. What came of it is seen by looking.
     pub(super) async fn call_drain(&self, action: &Action) -> Result<(), BackendError> {
-        let Some(record) = self.last.as_ref() else { return Ok(()) };
+        let Some(record) = self.record() else { return Ok(()) };
         let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
-        match (action, drain::wanted(record), &record.drained) {
+        match (action, drain::wanted(&record.spec), &record.drained) {
             (Action::CordonNode { .. }, Some(wish), _) => nodes.cordon(&wish.node, &by).await,
             (Action::EvictPods, Some(wish), _) => nodes.evict(wish).await,
             (Action::UncordonNode, _, Some(drained)) => nodes.uncordon(&drained.node, &by).await,

@@ -14,7 +14,7 @@ use crate::{
         lock::Refusal,
         machine::ResetType,
         prepare::Facts,
-        state::{Ending, Maintenance, Phase, Progress},
+        state::{Ending, Maintenance, Phase},
         step::{Action, Step},
     },
     store::{Found, LockView, StoreError},
@@ -236,11 +236,7 @@ impl<'a> Drive<'a> {
 
     /// Whether the current step is about power, so that only the power is polled.
     fn switches(&self) -> bool {
-        let progress = self.record().and_then(|record| match &record.phase {
-            Phase::Preparing(progress) | Phase::Releasing { progress, .. } => Some(progress),
-            _ => None,
-        });
-        let step = progress.and_then(Progress::step);
+        let step = self.record().and_then(|record| record.phase.progress()?.step());
         matches!(
             step,
             Some(Step::SwitchOff | Step::ApplyPower | Step::Operate | Step::StopForRestore | Step::RestorePower)

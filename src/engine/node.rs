@@ -29,13 +29,6 @@ impl Engine {
 
     /// Gives back the Lease that came with a hold, where that ends without steps.
     pub(super) async fn return_node(&self, record: &Maintenance) {
-        if let Some(drained) = &record.drained {
-            let node = &drained.node;
-            tracing::warn!(
-                "{}: Node {node} stays as it is; if it is cordoned for this, run kubectl uncordon {node}",
-                record.id
-            );
-        }
         let Some(lease) = &record.node.taken else { return };
         if let Err(error) = self.store().node(lease, NodeVerb::Return, &node::identity(record)).await {
             let NodeLease { namespace, node } = lease;

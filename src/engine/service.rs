@@ -2,7 +2,7 @@
 
 use crate::{
     backend::{BackendError, Machine},
-    maintenance::service::{ServiceSpec, stamp_before},
+    maintenance::service::stamp_before,
 };
 
 use super::{act::LookError, drive::Drive};
@@ -26,17 +26,10 @@ impl Drive<'_> {
         self.facts.service = Some(Box::new(control.look(&service, before.as_deref()).await?));
         Ok(())
     }
-}
 
-/// Lets the work begin.
-pub(super) async fn begin(
-    machine: &dyn Machine,
-    service: Option<&ServiceSpec>,
-    stamp: &str,
-) -> Result<(), BackendError> {
-    match (machine.service(), service) {
-        (Some(control), Some(service)) => control.begin(service, stamp).await,
-        (None, _) => Err(unsupported(machine)),
-        (Some(_), None) => Ok(()),
+    /// Lets the work begin.
+    pub(super) async fn begin_service(&self, machine: &dyn Machine, stamp: &str) -> Result<(), BackendError> {
+        let Some(service) = self.record().and_then(|record| record.spec.service.as_deref()) else { return Ok(()) };
+        machine.service().ok_or_else(|| unsupported(machine))?.begin(service, stamp).await
     }
 }

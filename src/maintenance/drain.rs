@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     power::{Limits, Need, Verdict, after, pursue},
     prepare::Facts,
+    queue::shown_time,
+    spec::Spec,
     state::{Maintenance, Progress},
     step::{Action, Reply},
 };
@@ -45,6 +47,14 @@ pub struct DrainRecord {
     pub cluster: Option<String>,
 }
 
+impl DrainRecord {
+    /// Whether a Node that was seen is in another cluster than ours. Where a role hides that, it is not.
+    #[must_use]
+    pub fn is_elsewhere(&self, view: &DrainView) -> bool {
+        self.cluster.is_some() && view.cluster.is_some() && self.cluster != view.cluster
+    }
+}
+
 /// A Node and its Pods, as they were seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
@@ -69,10 +79,10 @@ pub struct DrainView {
     pub refused: Vec<String>,
 }
 
-/// The drain that a record needs; `None`: it has no Node, or acts under a hold that has drained it.
+/// The drain that a wish needs; `None`: it has no Node, or acts under a hold that has drained it.
 #[must_use]
-pub fn wanted(record: &Maintenance) -> Option<&DrainWish> {
-    record.spec.drain.as_deref().filter(|_| record.spec.parent.is_none())
+pub fn wanted(spec: &Spec) -> Option<&DrainWish> {
+    spec.drain.as_deref().filter(|_| spec.parent.is_none())
 }
 
 /// Some of a list, for people.
@@ -95,7 +105,7 @@ pub(super) fn drain(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    let Some(wish) = wanted(record) else { return Verdict::Done };
+    let Some(wish) = wanted(&record.spec) else { return Verdict::Done };
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &wish.node;
     if !view.exists {
@@ -122,7 +132,8 @@ pub(super) fn drain(
             pursue(Action::EvictPods, &progress.attempts, limits.settle, limits, now)
         }
         Some(last) if now < after(last.at, ROUND) => {
-            let why = format!("Node {node} is being drained, {} Pods are left: {}", view.left.len(), some(&view.left));
+            let given_up = shown_time(until);
+            let why = format!("Node {node} is being drained (given up at {given_up}); left are {}", some(&view.left));
             Verdict::Wait { why, until: Some(after(last.at, ROUND).min(until)) }
         }
         // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its UID.
@@ -143,10 +154,10 @@ pub(super) fn uncordon(
         return if record.drained.is_some() { Verdict::Look(Need::Drain) } else { Verdict::Done };
     };
     let node = &drained.node;
-    let elsewhere = drained.cluster.as_ref().zip(view.cluster.as_ref()).filter(|(then, now)| then != now);
-    if let Some((then, _)) = elsewhere {
+    if drained.is_elsewhere(view) {
+        let cluster = drained.cluster.as_deref().unwrap_or_default();
         return Verdict::Fail(format!(
-            "Node {node} is cordoned in another cluster (kube-system {then}) than the one that this configuration reaches"
+            "Node {node} is cordoned in another cluster (kube-system {cluster}) than the one that this configuration reaches"
         ));
     }
     if !view.exists || !view.ours {
@@ -161,7 +172,7 @@ pub(super) fn uncordon(
         if now >= until {
             return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()));
         }
-        let why = format!("Node {node} is uncordoned once it is Ready again");
+        let why = format!("Node {node} is uncordoned once it is Ready again (given up at {})", shown_time(until));
         return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
     }
     pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)
@@ -171,7 +182,7 @@ pub(super) fn uncordon(
 pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
     if let Action::CordonNode { cluster } = action {
         let drained = |wish: &DrainWish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone() };
-        record.drained = wanted(record).map(drained).map(Box::new);
+        record.drained = wanted(&record.spec).map(drained).map(Box::new);
     }
 }
 
@@ -179,9 +190,8 @@ pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
 mod tests {
     use super::*;
     use crate::maintenance::{
-        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
-        lock::{AskingState, Leases, Request, ServerLock},
-        spec::{Kind, Spec},
+        ids::LockKey,
+        lock::{Leases, Request, ServerLock},
         step::{Attempt, Step},
     };
 
@@ -192,29 +202,8 @@ mod tests {
     }
 
     fn record() -> Maintenance {
-        let runner = Runner {
-            id: RunnerId("r".into()),
-            user: "u".into(),
-            host: "h".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
         let mut lock = ServerLock::new(LockKey("k".into()));
-        let request = Request {
-            uid: Uid("a".into()),
-            id: MaintenanceId::new("ops", "a").unwrap(),
-            owner: "o".into(),
-            spec: Spec::new(Kind::Maintenance, "node"),
-            location: None,
-            native: None,
-            runner,
-            keeps_place: false,
-            asking: AskingState::default(),
-        };
-        lock.enqueue(request, &Leases::default(), at(0)).unwrap();
+        lock.enqueue(Request::sample("a"), &Leases::default(), at(0)).unwrap();
         let mut record = lock.active.remove(0);
         record.spec.drain = Some(Box::new(DrainWish {
             node: "n1".into(),

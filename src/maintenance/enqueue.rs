@@ -107,45 +107,41 @@ impl ServerLock {
 mod tests {
     use super::*;
     use crate::maintenance::{
-        ids::{LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
+        ids::{LockKey, MaintenanceId, Runner, Token, Uid},
         lock::AskingState,
         spec::Spec,
     };
 
+    impl Request {
+        /// A request of which only its name matters to a test.
+        pub(crate) fn sample(name: &str) -> Self {
+            Self {
+                uid: Uid(name.to_owned()),
+                id: MaintenanceId::new("ops", name).unwrap(),
+                owner: "o".to_owned(),
+                spec: Spec::new(Kind::Maintenance, "node"),
+                location: None,
+                native: None,
+                runner: Runner::sample("r"),
+                keeps_place: false,
+                asking: AskingState::default(),
+            }
+        }
+    }
+
     #[test]
     fn a_number_that_cannot_grow_refuses_and_changes_nothing() {
-        let runner = Runner {
-            id: RunnerId("r".into()),
-            user: "u".into(),
-            host: "h".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
-        let request = |name: &str| Request {
-            uid: Uid(name.into()),
-            id: MaintenanceId::new("ops", name).unwrap(),
-            owner: "o".into(),
-            spec: Spec::new(Kind::Maintenance, "node"),
-            location: None,
-            native: None,
-            runner: runner.clone(),
-            keeps_place: false,
-            asking: AskingState::default(),
-        };
         let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
         let mut lock = ServerLock::new(LockKey("k".into()));
-        lock.enqueue(request("a"), &leases, now).unwrap();
+        lock.enqueue(Request::sample("a"), &leases, now).unwrap();
 
         lock.generation = u64::MAX;
         let before = lock.clone();
         let uid = Uid("a".into());
-        let attached = lock.attach(&uid, runner.clone(), Token(uuid::Uuid::nil()), &leases, now);
+        let attached = lock.attach(&uid, Runner::sample("r"), Token(uuid::Uuid::nil()), &leases, now);
         assert_eq!(attached, Err(Refusal::NoNumberLeft("generation")));
         lock.last_ticket = u64::MAX;
-        let asked = lock.enqueue(request("b"), &leases, now);
+        let asked = lock.enqueue(Request::sample("b"), &leases, now);
         assert_eq!(asked, Err(Refusal::NoNumberLeft("ticket number")));
         assert_eq!(lock, ServerLock { last_ticket: u64::MAX, ..before });
     }

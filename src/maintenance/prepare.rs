@@ -62,7 +62,7 @@ pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
         steps.push(Step::CheckImage);
     }
-    if spec.parent.is_none() && spec.drain.is_some() {
+    if drain::wanted(spec).is_some() {
         steps.push(Step::DrainNode);
     }
     if entered {

@@ -202,6 +202,15 @@ impl Phase {
         }
     }
 
+    /// The steps under way.
+    #[must_use]
+    pub fn progress(&self) -> Option<&Progress> {
+        match self {
+            Self::Preparing(progress) | Self::Releasing { progress, .. } => Some(progress),
+            _ => None,
+        }
+    }
+
     /// Whether nothing more will happen.
     #[must_use]
     pub fn is_over(&self) -> bool {

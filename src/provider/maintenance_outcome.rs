@@ -170,12 +170,8 @@ fn as_it_was(record: &Maintenance) -> String {
 }
 
 pub(super) fn at(record: &Maintenance) -> String {
-    match &record.phase {
-        Phase::Preparing(progress) | Phase::Releasing { progress, .. } => {
-            format!("{} {}", record.phase.name(), progress.text())
-        }
-        phase => phase.name().to_owned(),
-    }
+    let name = record.phase.name();
+    record.phase.progress().map_or_else(|| name.to_owned(), |progress| format!("{name} {}", progress.text()))
 }
 
 pub(super) fn stuck(record: &Maintenance, cause: &str) -> String {

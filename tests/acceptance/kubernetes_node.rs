@@ -199,7 +199,7 @@ for_each_host! {
         place.pod("agent", Some("DaemonSet"), json!({})).await;
         place.budget("db", 0).await;
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
-        workspace.plan().await.run.says(&format!("Node: {} is cordoned and drained first (2 Pods to evict).", place.node));
+        workspace.plan().await.run.says(&format!("Node: {} is cordoned and drained first (Pods to evict: 2).", place.node));
 
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
@@ -262,7 +262,7 @@ for_each_host! {
         place.cordon(true).await;
         place.pod("web", Some("ReplicaSet"), json!({})).await;
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
-        workspace.plan().await.run.says("stays cordoned and drained first (1 Pods to evict)");
+        workspace.plan().await.run.says("stays cordoned and is drained first (Pods to evict: 1)");
         workspace.apply().await.succeeded();
         assert_eq!(place.names().await, [""; 0]);
         workspace.destroy().await.succeeded();

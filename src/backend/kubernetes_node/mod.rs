@@ -20,7 +20,8 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, EvictParams, ListParams, PostParams, Preconditions},
+    core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -35,7 +36,7 @@ use crate::{
 
 use super::{
     BackendError, NodeDrain, before_change,
-    cluster::{self, MANAGER, OUR_UID},
+    cluster::{self, OUR_STORE, OUR_UID, annotation, text},
 };
 use pods::{PodRole, role, shown};
 
@@ -53,6 +54,11 @@ pub struct KubernetesNodes {
     uid: OnceCell<Option<String>>,
     /// Why a Pod was not evicted when that was asked last, by its UID.
     blocked: Mutex<BTreeMap<String, String>>,
+}
+
+/// The kind of Nodes.
+fn nodes() -> ApiResource {
+    ApiResource::erase::<Node>(&())
 }
 
 fn meaning(problem: ClusterError) -> BackendError {
@@ -73,17 +79,17 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 && status.reason == "NotFound")
 }
 
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+fn is_ready(node: &DynamicObject) -> bool {
+    let conditions = node.data.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-fn annotated<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+fn is_cordoned(node: &DynamicObject) -> bool {
+    node.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
 }
 
-fn is_ours(node: &Node, by: &NativeWish) -> bool {
-    annotated(node, OUR_UID) == Some(by.uid.as_str()) && annotated(node, cluster::OUR_STORE) == Some(by.store.as_str())
+fn is_ours(node: &DynamicObject, by: &NativeWish) -> bool {
+    annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
 impl KubernetesNodes {
@@ -97,15 +103,8 @@ impl KubernetesNodes {
         self.blocked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn node(&self, name: &str) -> Result<Option<Node>, BackendError> {
-        let got = self.cluster.call(request("get", "nodes", None, Some(name)), |client| async move {
-            match Api::<Node>::all(client).get(name).await {
-                Ok(node) => Ok(Some(node)),
-                Err(error) if is_gone(&error) => Ok(None),
-                Err(error) => Err(error),
-            }
-        });
-        got.await.map_err(meaning)
+    async fn node(&self, name: &str) -> Result<Option<DynamicObject>, BackendError> {
+        cluster::now(&self.cluster, &nodes(), None, name).await.map_err(meaning)
     }
 
     async fn pods(&self, node: &str) -> Result<Vec<Pod>, BackendError> {
@@ -118,24 +117,13 @@ impl KubernetesNodes {
 
     /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it be read.
     async fn heard(&self, node: &str) -> Option<Timestamp> {
-        let about = request("get", "leases.coordination.k8s.io", Some(HEARTBEATS), Some(node));
-        let got = self
-            .cluster
-            .call(about, |client| async move { Api::<Lease>::namespaced(client, HEARTBEATS).get_opt(node).await });
-        Some(got.await.ok()??.spec?.renew_time?.0)
+        let kind = ApiResource::erase::<Lease>(&());
+        let lease = cluster::now(&self.cluster, &kind, Some(HEARTBEATS), node).await.ok()??;
+        text(&lease, "/spec/renewTime")?.parse().ok()
     }
 
-    async fn patch(&self, node: &Node, mut change: Value) -> Result<(), BackendError> {
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        change["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
-        change["metadata"]["uid"] = json!(node.metadata.uid);
-        let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let change = &Patch::Merge(change);
-        before_change(&format!("patch nodes {name}")).await?;
-        let patched = self.cluster.call(request("patch", "nodes", None, Some(name)), |client| async move {
-            Api::<Node>::all(client).patch(name, params, change).await
-        });
-        patched.await.map(drop).map_err(meaning)
+    async fn patch(&self, node: &DynamicObject, change: Value) -> Result<(), BackendError> {
+        cluster::patched(&self.cluster, &nodes(), node, change, meaning).await.map(drop)
     }
 
     /// Asks for the eviction of exactly this Pod. `Ok(Some(why))`: not now.
@@ -185,14 +173,17 @@ impl NodeDrain for KubernetesNodes {
         let mut view = DrainView {
             cluster,
             exists: true,
-            cordoned: found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)),
+            cordoned: is_cordoned(&found),
             ours,
-            was_ready: ours && annotated(&found, WAS_READY) == Some("true"),
+            was_ready: ours && annotation(&found, WAS_READY) == Some("true"),
             ready: is_ready,
             ..DrainView::default()
         };
         let Some(wish) = wish else {
-            view.heard = self.heard(node).await;
+            // Before it is Ready again the Lease decides nothing.
+            if view.was_ready && view.ready {
+                view.heard = self.heard(node).await;
+            }
             return Ok(view);
         };
         for pod in self.pods(node).await? {
@@ -212,7 +203,7 @@ impl NodeDrain for KubernetesNodes {
     async fn cordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
         let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
         let found = self.node(node).await?.ok_or_else(missing)?;
-        if found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)) {
+        if is_cordoned(&found) {
             return Ok(());
         }
         let mut marks = cluster::marks(by);

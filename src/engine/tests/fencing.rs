@@ -4,12 +4,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    maintenance::{
-        ids::Uid,
-        lock::AuditEvent,
-        state::{Maintenance, Progress},
-        step::Reply,
-    },
+    maintenance::{ids::Uid, lock::AuditEvent, state::Maintenance, step::Reply},
     store::{Contents, Found, LockView, StoreError, Transition},
 };
 
@@ -22,9 +17,8 @@ struct SlowReply {
 }
 
 fn waits_for_reply(record: &Maintenance) -> bool {
-    let (Phase::Preparing(progress) | Phase::Releasing { progress, .. }) = &record.phase else { return false };
-    let Progress { attempts, .. } = progress;
-    attempts.last().is_some_and(|attempt| attempt.reply == Reply::Unknown)
+    let attempts = record.phase.progress().map(|progress| &progress.attempts);
+    attempts.and_then(|attempts| attempts.last()).is_some_and(|attempt| attempt.reply == Reply::Unknown)
 }
 
 #[async_trait]
