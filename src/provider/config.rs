@@ -20,7 +20,7 @@ use super::{
     kubernetes_node::{KubernetesNodeModel, kubernetes_node_attributes},
     node_leases::{NodeLeasesModel, node_leases_attributes},
     schema::{attributes, optional, schema},
-    values::{Text, bad, duration, given, not_empty},
+    values::{Text, bad, duration, given, not_empty, unknown_within},
     window::{WindowModel, windows_attribute},
 };
 
@@ -133,25 +133,10 @@ impl ProviderModel {
             &self.power_timeout,
             &self.image_ca_certificate_file,
         ];
-        let windows = match &self.windows {
-            Value::Unknown => true,
-            Value::Null => false,
-            Value::Value(windows) => windows.values().any(WindowModel::has_unknown),
-        };
-        let node_leases = match &self.node_leases {
-            Value::Unknown => true,
-            Value::Null => false,
-            Value::Value(leases) => leases.has_unknown(),
-        };
-        let kubernetes_node = match &self.kubernetes_node {
-            Value::Unknown => true,
-            Value::Null => false,
-            Value::Value(nodes) => nodes.has_unknown(),
-        };
         self.backends.values().any(has_unknown)
-            || kubernetes_node
-            || node_leases
-            || windows
+            || unknown_within(&self.kubernetes_node, KubernetesNodeModel::has_unknown)
+            || unknown_within(&self.node_leases, NodeLeasesModel::has_unknown)
+            || unknown_within(&self.windows, |windows| windows.values().any(WindowModel::has_unknown))
             || self.history_days.is_unknown()
             || self.always_perform_maintenance.is_unknown()
             || texts.iter().any(|text| text.is_unknown())

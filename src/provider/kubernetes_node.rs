@@ -12,7 +12,7 @@ use crate::settings::KubernetesNodeInput;
 use super::{
     config::flag,
     schema::{object, optional, required},
-    values::{Text, Texts, bad, duration, given, not_empty, texts},
+    values::{Text, Texts, duration, given, node_names, not_empty, texts_unknown},
 };
 
 /// `kubernetes_node`.
@@ -79,12 +79,8 @@ pub(super) fn kubernetes_node_attributes() -> AttributeType {
 
 impl KubernetesNodeModel {
     pub(super) fn has_unknown(&self) -> bool {
-        let nodes = match &self.nodes {
-            Value::Value(nodes) => nodes.values().any(Value::is_unknown),
-            nodes => nodes.is_unknown(),
-        };
         let texts = [&self.kubeconfig, &self.context, &self.drain_timeout, &self.ready_timeout];
-        nodes
+        texts_unknown(&self.nodes)
             || texts.into_iter().any(Value::is_unknown)
             || self.delete_emptydir_data.is_unknown()
             || self.force.is_unknown()
@@ -94,11 +90,7 @@ impl KubernetesNodeModel {
         let at = || AttributePath::new("kubernetes_node");
         not_empty(diags, &self.kubeconfig, at().attribute("kubeconfig"));
         not_empty(diags, &self.context, at().attribute("context"));
-        let nodes = texts(&self.nodes);
-        for (server, _) in nodes.iter().filter(|(_, node)| node.is_empty()) {
-            let at = at().attribute("nodes").key(server.clone());
-            bad(diags, at, "No name of a Node", "Leave out a server on which no Node runs.");
-        }
+        let nodes = node_names(diags, &self.nodes, &at().attribute("nodes"));
         KubernetesNodeInput {
             nodes,
             kubeconfig: given(&self.kubeconfig).map(str::to_owned),

@@ -1,18 +1,14 @@
 //! The `node_leases` part of the provider block.
 
 use serde::{Deserialize, Serialize};
-use tf_provider::{
-    AttributePath, Diagnostics,
-    schema::AttributeType,
-    value::{Value, ValueBool},
-};
+use tf_provider::{AttributePath, Diagnostics, schema::AttributeType, value::ValueBool};
 
 use crate::settings::NodeLeasesInput;
 
 use super::{
     config::flag,
     schema::{object, optional, required},
-    values::{Text, Texts, bad, given, not_empty, texts},
+    values::{Text, Texts, given, node_names, not_empty, texts_unknown},
 };
 
 /// `node_leases`.
@@ -47,21 +43,13 @@ pub(super) fn node_leases_attributes() -> AttributeType {
 
 impl NodeLeasesModel {
     pub(super) fn has_unknown(&self) -> bool {
-        let values = match &self.nodes {
-            Value::Value(nodes) => nodes.values().any(Value::is_unknown),
-            nodes => nodes.is_unknown(),
-        };
-        values || self.take.is_unknown() || self.namespace.is_unknown()
+        texts_unknown(&self.nodes) || self.take.is_unknown() || self.namespace.is_unknown()
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) -> NodeLeasesInput {
         let at = AttributePath::new("node_leases");
         not_empty(diags, &self.namespace, at.clone().attribute("namespace"));
-        let nodes = texts(&self.nodes);
-        for (server, _) in nodes.iter().filter(|(_, node)| node.is_empty()) {
-            let at = at.clone().attribute("nodes").key(server.clone());
-            bad(diags, at, "No name of a Node", "Leave out a server on which no Node runs.");
-        }
+        let nodes = node_names(diags, &self.nodes, &at.clone().attribute("nodes"));
         NodeLeasesInput {
             nodes,
             take: flag(self.take).unwrap_or(false),

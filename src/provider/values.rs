@@ -264,6 +264,30 @@ pub(super) fn texts(value: &Texts) -> BTreeMap<String, String> {
     }
 }
 
+/// Whether some of a value is only known after apply; `inner` says it of one that is there.
+pub(super) fn unknown_within<T>(value: &Value<T>, inner: impl Fn(&T) -> bool) -> bool {
+    match value {
+        Value::Unknown => true,
+        Value::Null => false,
+        Value::Value(value) => inner(value),
+    }
+}
+
+/// Whether some of a map of texts is only known after apply.
+pub(super) fn texts_unknown(value: &Texts) -> bool {
+    unknown_within(value, |map| map.values().any(Value::is_unknown))
+}
+
+/// The Nodes that run on servers, by the server's name; an empty name is an error at its place.
+pub(super) fn node_names(diags: &mut Diagnostics, value: &Texts, path: &AttributePath) -> BTreeMap<String, String> {
+    let nodes = texts(value);
+    for (server, _) in nodes.iter().filter(|(_, node)| node.is_empty()) {
+        let at = path.clone().key(server.clone());
+        bad(diags, at, "No name of a Node", "Leave out a server on which no Node runs.");
+    }
+    nodes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -246,7 +246,7 @@ impl NodeMachine {
         }
         let runbook = match self.runbook(name).await {
             Err(BackendError::Rejected { status: 404, .. }) => {
-                return Ok(vec![format!("There is no runbook {name:?} that this account may see.")]);
+                return Ok(vec![format!("No runbook that this account may see has the name {name:?}.")]);
             }
             runbook => runbook?,
         };

@@ -71,7 +71,7 @@ pub fn stopped(fleet: &Fleet, cell: &Cell, error: &str) -> Vec<String> {
 pub fn over(fleet: &Fleet, cell: &Cell, before: &SystemStatus, held: &SystemStatus) -> Vec<String> {
     let mut problems = always(fleet, cell);
     let now = fleet.system(&cell.name());
-    // An operation is no state that a destroy takes back.
+    // A destroy does not undo an operation.
     let wanted = if matches!(cell.ask, Ask::Operation(_)) { held } else { before };
     let next = |status: &SystemStatus| status.pending_boot.clone().unwrap_or_else(|| status.boot.clone());
     if now.power != wanted.power {
@@ -95,7 +95,7 @@ fn always(fleet: &Fleet, cell: &Cell) -> Vec<String> {
     let name = cell.name();
     let journal = fleet.simulator.journal(&JournalQuery::system(&name));
     let events = fleet.simulator.events(&name, 0).unwrap();
-    // What other people left is no doing of ours.
+    // We did not cause what other people left.
     let ours: Vec<_> = events
         .into_iter()
         .filter(|event| !matches!(&event.kind, EventKind::MediaInserted { image, .. } if image.contains("theirs")))

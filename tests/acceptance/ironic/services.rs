@@ -91,7 +91,7 @@ for_each_host! {
             configure(&ironic, &workspace, text);
             workspace.try_plan().await.failed().says(why);
         };
-        refused(&service("runbook = \"CUSTOM_NONE\"", ""), "There is no runbook \"CUSTOM_NONE\"").await;
+        refused(&service("runbook = \"CUSTOM_NONE\"", ""), "No runbook that this account may see has the name \"CUSTOM_NONE\"").await;
         let hold = "{ interface = \"deploy\", step = \"hold\" }";
         refused(&service(&steps(&[STEP, hold]), ""), "a service that holds the node does not end").await;
         let wait = "{ interface = \"deploy\", step = \"wait\", args = jsonencode({ seconds = 1 }) }";
