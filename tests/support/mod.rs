@@ -1,6 +1,7 @@
 //! Servers that tests start for themselves.
 #![allow(dead_code)]
 
+pub mod cluster_api;
 pub mod etcd;
 pub mod faulty;
 pub mod gate;

@@ -1,0 +1,240 @@
+//! The runtime extension: carries labels from a Machine to its Node and the approval back.
+//!
+//! Two controllers do the same in parallel: one is woken by Machines and reads the Node from a cache, the other is woken by Nodes and
+//! reads the Machine from a cache. The later one may write what is no longer true.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use kube::{
+    Client, Config, ResourceExt as _,
+    api::DynamicObject,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::{
+    super::gate::Gate,
+    APPROVE_DELETION, APPROVE_MAINTENANCE, CLUSTER_NAME, CLUSTER_NAMESPACE, ENABLED, MACHINE, MACHINE_DELETED,
+    MACHINE_MAINTENANCE, MAINTENANCE, PRE_DRAIN, STATE, WORLD,
+    informer::{Cache, Pace, Task, Turns, follow, work},
+    metal3_reboot::Metal3Reboot,
+    objects::{Failure, api, difference, labelled, merge, text},
+};
+
+/// How the extension is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--enable-metal3-maintenance`.
+    pub metal3: bool,
+    /// How often Nodes are looked at without an event. A minute where people run it.
+    pub resync: Duration,
+    /// While closed, what has decided to approve does not write it yet: how an approval that comes too late is made.
+    pub approves: Gate,
+    /// How many are held by `approves`.
+    pub held: Arc<AtomicUsize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            metal3: false,
+            resync: Duration::from_millis(300),
+            approves: Gate::default(),
+            held: Arc::new(AtomicUsize::new(0)),
+        }
+    }
+}
+
+struct Shared {
+    client: Client,
+    namespace: String,
+    machines: Cache,
+    options: Options,
+}
+
+/// The extension, running. It stops when this is dropped, in the middle of what it does, as after a kill.
+pub struct Extension {
+    _tasks: Vec<Task>,
+}
+
+impl Extension {
+    /// Starts it for the Machines of one namespace.
+    pub fn start(client: Client, namespace: &str, options: Options) -> Self {
+        let metal3 = options.metal3;
+        let namespace = namespace.to_owned();
+        let shared = Arc::new(Shared { client, namespace, machines: Cache::default(), options });
+        let mut tasks = Vec::new();
+        let mut listeners = Vec::new();
+        let (names, machines) = unbounded_channel();
+        listeners.push(names);
+        let retry = Some(Duration::from_millis(50));
+        let management = Management { shared: Arc::clone(&shared), workloads: Mutex::default() };
+        tasks.push(Task::spawn(work(management, machines, Pace { retry, again: None })));
+        if metal3 {
+            let (names, machines) = unbounded_channel();
+            listeners.push(names);
+            let controller = Metal3Reboot { client: shared.client.clone(), machines: shared.machines.clone() };
+            tasks.push(Task::spawn(work(controller, machines, Pace { retry, again: None })));
+        }
+        let machines = api(&shared.client, "Machine", &shared.namespace);
+        tasks.push(follow(machines, "", shared.machines.clone(), listeners).0);
+        Self { _tasks: tasks }
+    }
+}
+
+/// The connection to a workload cluster and the controller of its Nodes.
+struct Workload {
+    client: Client,
+    nodes: Cache,
+    _tasks: [Task; 2],
+}
+
+/// Is woken by Machines.
+struct Management {
+    shared: Arc<Shared>,
+    workloads: Mutex<HashMap<String, Workload>>,
+}
+
+impl Turns for Management {
+    async fn turn(&self, name: &str) -> Result<(), Failure> {
+        let Some(machine) = self.shared.machines.get(name) else { return Ok(()) };
+        let cluster = text(&machine, "/spec/clusterName").to_owned();
+        if !labelled(&machine, ENABLED, "true") {
+            return self.cleans_up(&machine, &cluster).await;
+        }
+        let (client, nodes) = self.connected(&cluster).await?;
+        let node = text(&machine, "/status/nodeRef/name");
+        if node.is_empty() {
+            return Ok(());
+        }
+        let node = nodes.get(node).ok_or_else(|| format!("node {node} is not in the cache"))?;
+        propagate(&self.shared, &client, &machine, &node).await
+    }
+}
+
+impl Management {
+    /// A Machine that is not enabled: its Node is not looked at.
+    async fn cleans_up(&self, machine: &DynamicObject, cluster: &str) -> Result<(), Failure> {
+        if machine.annotations().contains_key(PRE_DRAIN) {
+            let machines = api(&self.shared.client, "Machine", &self.shared.namespace);
+            merge(&machines, &machine.name_any(), json!({"metadata": {"annotations": {PRE_DRAIN: null}}})).await?;
+        }
+        let others = self.shared.machines.all();
+        if !others.iter().any(|one| labelled(one, CLUSTER_NAME, cluster) && labelled(one, ENABLED, "true")) {
+            self.workloads.lock().unwrap().remove(cluster);
+        }
+        Ok(())
+    }
+
+    async fn connected(&self, cluster: &str) -> Result<(Client, Cache), Failure> {
+        if let Some(found) = self.workloads.lock().unwrap().get(cluster) {
+            return Ok((found.client.clone(), found.nodes.clone()));
+        }
+        let secrets = api(&self.shared.client, "Secret", &self.shared.namespace);
+        let secret = secrets.get(&format!("{cluster}-kubeconfig")).await?;
+        let kubeconfig = String::from_utf8(BASE64_STANDARD.decode(text(&secret, "/data/value"))?)?;
+        let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        let nodes = Cache::default();
+        let (names, changed) = unbounded_channel();
+        let own = format!("{WORLD}={}", self.shared.namespace);
+        let (watching, mut filled) = follow(api(&client, "Node", ""), &own, nodes.clone(), vec![names]);
+        filled.wait_for(|filled| *filled).await?;
+        let controller = Nodes { shared: Arc::clone(&self.shared), client: client.clone(), nodes: nodes.clone() };
+        let pace = Pace { retry: None, again: Some(self.shared.options.resync) };
+        let working = Task::spawn(work(controller, changed, pace));
+        let workload = Workload { client: client.clone(), nodes: nodes.clone(), _tasks: [watching, working] };
+        self.workloads.lock().unwrap().insert(cluster.to_owned(), workload);
+        Ok((client, nodes))
+    }
+}
+
+/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event.
+struct Nodes {
+    shared: Arc<Shared>,
+    client: Client,
+    nodes: Cache,
+}
+
+impl Turns for Nodes {
+    async fn turn(&self, name: &str) -> Result<(), Failure> {
+        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        let named = |key: &str| node.annotations().get(key).cloned().ok_or_else(|| format!("{name} has no {key}"));
+        let (machine, namespace) = (named(MACHINE)?, named(CLUSTER_NAMESPACE)?);
+        let own = (namespace == self.shared.namespace).then(|| self.shared.machines.get(&machine)).flatten();
+        let machine = own.ok_or_else(|| format!("{namespace}/{machine} is not in the cache"))?;
+        propagate(&self.shared, &self.client, &machine, &node).await
+    }
+}
+
+/// The labels of a Node and the marks of a Machine, from both as the caches show them. The Node is written first.
+async fn propagate(
+    shared: &Shared,
+    workload: &Client,
+    machine: &DynamicObject,
+    node: &DynamicObject,
+) -> Result<(), Failure> {
+    if text(machine, "/status/nodeRef/name").is_empty() {
+        return Ok(());
+    }
+    let acts = node.labels().contains_key(STATE) && labelled(machine, ENABLED, "true");
+    let asked = machine.labels().get(MAINTENANCE).map(String::as_str);
+    let deleting = machine.metadata.deletion_timestamp.is_some();
+
+    let mut annotations = machine.annotations().clone();
+    if acts && !labelled(node, APPROVE_DELETION, "true") {
+        annotations.insert(PRE_DRAIN.to_owned(), "runtime-extension-maintenance-controller".to_owned());
+    } else {
+        annotations.remove(PRE_DRAIN);
+    }
+    let mut on_node = node.labels().clone();
+    for (key, wanted) in [
+        (MACHINE_DELETED, acts && deleting),
+        (MACHINE_MAINTENANCE, acts && matches!(asked, Some("requested" | "approved"))),
+    ] {
+        if wanted {
+            on_node.insert(key.to_owned(), "true".to_owned());
+        } else {
+            on_node.remove(key);
+        }
+    }
+    let approves = acts && asked == Some("requested") && labelled(node, APPROVE_MAINTENANCE, "true");
+
+    if let Some(labels) = difference(node.labels(), &on_node) {
+        merge(&api(workload, "Node", ""), &node.name_any(), json!({"metadata": {"labels": labels}})).await?;
+    }
+    let mut metadata = serde_json::Map::new();
+    if let Some(annotations) = difference(machine.annotations(), &annotations) {
+        metadata.insert("annotations".to_owned(), annotations);
+    }
+    if approves {
+        hold(&shared.options).await;
+        metadata.insert("labels".to_owned(), json!({MAINTENANCE: "approved"}));
+    }
+    if !metadata.is_empty() {
+        let machines = api(&shared.client, "Machine", &shared.namespace);
+        merge(&machines, &machine.name_any(), json!({"metadata": Value::Object(metadata)})).await?;
+    }
+    Ok(())
+}
+
+async fn hold(options: &Options) {
+    if !options.approves.is_closed() {
+        return;
+    }
+    options.held.fetch_add(1, Ordering::SeqCst);
+    while options.approves.is_closed() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    options.held.fetch_sub(1, Ordering::SeqCst);
+}

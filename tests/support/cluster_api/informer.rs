@@ -1,0 +1,134 @@
+//! What controllers written in Go stand on: a cache of objects that a watch keeps up, and a queue of the names that changed.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt as _;
+use kube::{
+    ResourceExt as _,
+    api::{Api, DynamicObject},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender},
+        watch,
+    },
+    task::JoinHandle,
+};
+
+use super::objects::Failure;
+
+/// A task that ends when this is dropped.
+pub struct Task(JoinHandle<()>);
+
+impl Task {
+    pub fn spawn(doing: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(doing))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Objects by name, as the watch showed them last.
+#[derive(Clone, Default)]
+pub struct Cache(Arc<Mutex<HashMap<String, DynamicObject>>>);
+
+impl Cache {
+    pub fn get(&self, name: &str) -> Option<DynamicObject> {
+        self.0.lock().unwrap().get(name).cloned()
+    }
+
+    pub fn all(&self) -> Vec<DynamicObject> {
+        self.0.lock().unwrap().values().cloned().collect()
+    }
+}
+
+/// Keeps a cache up and tells each listener which names changed. The receiver shows when the cache was filled.
+pub fn follow(
+    api: Api<DynamicObject>,
+    selector: &str,
+    cache: Cache,
+    listeners: Vec<UnboundedSender<String>>,
+) -> (Task, watch::Receiver<bool>) {
+    let config = watcher::Config::default().labels(selector);
+    let (filled, is_filled) = watch::channel(false);
+    let task = Task::spawn(async move {
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut fresh = HashMap::new();
+        let tell = |name: &str| listeners.iter().for_each(|one| drop(one.send(name.to_owned())));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init) => fresh.clear(),
+                Ok(watcher::Event::InitApply(object)) => drop(fresh.insert(object.name_any(), object)),
+                Ok(watcher::Event::InitDone) => {
+                    let all = std::mem::take(&mut fresh);
+                    let names: Vec<String> = all.keys().cloned().collect();
+                    *cache.0.lock().unwrap() = all;
+                    let _ = filled.send(true);
+                    names.iter().for_each(|name| tell(name));
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    let name = object.name_any();
+                    cache.0.lock().unwrap().insert(name.clone(), object);
+                    tell(&name);
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    cache.0.lock().unwrap().remove(&object.name_any());
+                    tell(&object.name_any());
+                }
+                Err(_) => {}
+            }
+        }
+    });
+    (task, is_filled)
+}
+
+/// A controller: one turn for one name after the other.
+pub trait Turns: Send + Sync + 'static {
+    fn turn(&self, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// When a name has a turn without an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// After a turn that failed. `None`: only at the next event.
+    pub retry: Option<Duration>,
+    /// After any turn.
+    pub again: Option<Duration>,
+}
+
+/// Takes the turns, until the watch is gone.
+pub async fn work(controller: impl Turns, mut names: UnboundedReceiver<String>, pace: Pace) {
+    let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+    loop {
+        let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
+        let pause =
+            next.as_ref().map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
+        tokio::select! {
+            name = names.recv() => {
+                let Some(name) = name else { return };
+                due.insert(name, Instant::now());
+            }
+            () = tokio::time::sleep(pause) => {
+                let Some((name, _)) = next else { continue };
+                due.remove(&name);
+                let turned = controller.turn(&name).await;
+                if std::env::var_os("CLUSTER_API_LOG").is_some() {
+                    eprintln!("{}: {name}: {turned:?}", std::any::type_name_of_val(&controller));
+                }
+                let after = if turned.is_err() { pace.retry.or(pace.again) } else { pace.again };
+                if let Some(after) = after {
+                    due.insert(name, Instant::now() + after);
+                }
+            }
+        }
+    }
+}

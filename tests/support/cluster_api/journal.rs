@@ -1,0 +1,181 @@
+//! What happened to the marks of Machines, Nodes and hosts, one change after the other.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use futures_util::StreamExt as _;
+use kube::{
+    ResourceExt as _,
+    api::{Api, DynamicObject},
+    runtime::{WatchStreamExt as _, watcher},
+};
+
+use super::{super::ironcore::patience, DATA, informer::Task};
+
+/// What of an object tells of a maintenance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub cordoned: bool,
+    pub deleting: bool,
+}
+
+impl Marks {
+    fn of(object: &DynamicObject) -> Self {
+        let mut annotations = object.annotations().clone();
+        annotations.remove(DATA);
+        Self {
+            labels: object.labels().clone(),
+            annotations,
+            cordoned: object.data["spec"]["unschedulable"] == true,
+            deleting: object.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+}
+
+/// One written version of an object.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub revision: u64,
+    /// `Machine`, `Node` or `BareMetalHost`.
+    pub kind: &'static str,
+    pub name: String,
+    /// `None`: it is gone.
+    pub marks: Option<Marks>,
+    /// What is other than before: `label maintenance=approved`, `-label maintenance`, `cordoned` …
+    pub words: Vec<String>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}: {}", self.kind, self.words.join(", "))
+    }
+}
+
+/// The marks of all objects at one moment, by kind and name.
+pub type Moment = BTreeMap<(&'static str, String), Marks>;
+
+#[derive(Default)]
+struct Kept {
+    now: Moment,
+    revisions: BTreeMap<(&'static str, String), u64>,
+    changes: Vec<Change>,
+}
+
+/// The changes since the start. Those of one API server are in the order in which it wrote them.
+#[derive(Clone, Default)]
+pub struct Journal(Arc<Mutex<Kept>>);
+
+impl Journal {
+    /// Writes down what happens to the objects of a kind, as long as the task is kept.
+    pub fn follow(&self, kind: &'static str, api: Api<DynamicObject>, selector: &str) -> Task {
+        let (this, config) = (self.clone(), watcher::Config::default().labels(selector));
+        Task::spawn(async move {
+            let mut events = watcher(api, config).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                        this.note(kind, &object, Some(Marks::of(&object)));
+                    }
+                    Ok(watcher::Event::Delete(object)) => this.note(kind, &object, None),
+                    _ => {}
+                }
+            }
+        })
+    }
+
+    fn note(&self, kind: &'static str, object: &DynamicObject, marks: Option<Marks>) {
+        let key = (kind, object.name_any());
+        let revision = object.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let mut kept = self.0.lock().unwrap();
+        let before = match &marks {
+            Some(marks) => kept.now.insert(key.clone(), marks.clone()),
+            None => kept.now.remove(&key),
+        };
+        let words = words(before.as_ref(), marks.as_ref());
+        kept.revisions.insert(key.clone(), revision);
+        if !words.is_empty() {
+            kept.changes.push(Change { revision, kind, name: key.1, marks, words });
+            kept.changes.sort_by_key(|change| change.revision);
+        }
+    }
+
+    /// All changes so far.
+    pub fn changes(&self) -> Vec<Change> {
+        self.0.lock().unwrap().changes.clone()
+    }
+
+    /// What was last seen of an object.
+    pub fn now(&self, kind: &'static str, name: &str) -> Option<Marks> {
+        self.0.lock().unwrap().now.get(&(kind, name.to_owned())).cloned()
+    }
+
+    /// Waits until the journal has these versions of objects.
+    pub async fn caught_up(&self, objects: &[(&'static str, DynamicObject)]) {
+        for (kind, object) in objects {
+            let wanted: u64 = object.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
+            let key = (*kind, object.name_any());
+            patience::until(&format!("the journal has {key:?} at {wanted}"), async || {
+                let kept = self.0.lock().unwrap();
+                kept.revisions.get(&key).is_some_and(|seen| *seen >= wanted).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Asks about every moment since the start; returns the changes up to the first one for which the answer is no.
+    pub fn first_against(&self, holds: impl Fn(&Moment) -> bool) -> Option<Vec<String>> {
+        let mut moment = Moment::new();
+        let mut said = Vec::new();
+        for change in self.changes() {
+            said.push(format!("{} {}: {}", change.kind, change.name, change.words.join(", ")));
+            let key = (change.kind, change.name);
+            match change.marks {
+                Some(marks) => drop(moment.insert(key, marks)),
+                None => drop(moment.remove(&key)),
+            }
+            if !holds(&moment) {
+                return Some(said);
+            }
+        }
+        None
+    }
+}
+
+/// The last part of a key, which tells enough.
+fn short(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or(key)
+}
+
+fn words(before: Option<&Marks>, now: Option<&Marks>) -> Vec<String> {
+    let Some(now) = now else { return vec!["gone".to_owned()] };
+    let none = Marks::default();
+    let mut said = Vec::new();
+    if before.is_none() {
+        said.push("new".to_owned());
+    }
+    let before = before.unwrap_or(&none);
+    let mut compare = |what: &str, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>| {
+        for (key, value) in new.iter().filter(|(key, value)| old.get(*key) != Some(value)) {
+            let value = if value.is_empty() { String::new() } else { format!("={value}") };
+            said.push(format!("{what} {}{value}", short(key)));
+        }
+        said.extend(old.keys().filter(|key| !new.contains_key(*key)).map(|key| format!("-{what} {}", short(key))));
+    };
+    compare("label", &before.labels, &now.labels);
+    compare("annotation", &before.annotations, &now.annotations);
+    for (word, old, new) in [("cordoned", before.cordoned, now.cordoned), ("deleting", before.deleting, now.deleting)] {
+        if old != new {
+            said.push(format!("{}{word}", if new { "" } else { "-" }));
+        }
+    }
+    said
+}

@@ -1,0 +1,192 @@
+//! The maintenance-controller with profiles for the maintenance of Machines: a Node that is marked by the runtime extension is
+//! cordoned, drained and approved, and taken into service again when the mark is gone.
+//!
+//! What it knows of a Node is in an annotation of the Node, so a restart forgets nothing. A Node takes at most one step in a turn.
+//! While the drain is not done nothing else is looked at, also not whether the maintenance is wanted any more.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Client, ResourceExt as _,
+    api::{Api, DynamicObject, EvictParams, ListParams},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::{
+    APPROVE_MAINTENANCE, DATA, KEEPS, MACHINE_MAINTENANCE, PROFILE, STATE, WITHHELD, WORLD,
+    informer::{Cache, Pace, Task, Turns, follow, work},
+    objects::{Failure, api, difference, labelled, merge},
+};
+
+const OPERATIONAL: &str = "operational";
+const REQUIRED: &str = "maintenance-required";
+const IN_MAINTENANCE: &str = "in-maintenance";
+
+/// How the maintenance-controller is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How often a Node is looked at without an event (`intervals.requeue`). Minutes where people run it.
+    pub requeue: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { requeue: Duration::from_millis(200) }
+    }
+}
+
+/// The maintenance-controller, running. It stops when this is dropped.
+pub struct MaintenanceController {
+    _tasks: [Task; 2],
+}
+
+impl MaintenanceController {
+    /// Starts it for the Nodes of one world.
+    pub fn start(client: Client, world: &str, options: Options) -> Self {
+        let nodes = Cache::default();
+        let (names, changed) = unbounded_channel();
+        let (watching, _) = follow(api(&client, "Node", ""), &format!("{WORLD}={world}"), nodes.clone(), vec![names]);
+        let pace = Pace { retry: Some(options.requeue), again: Some(options.requeue) };
+        Self { _tasks: [watching, Task::spawn(work(Controller { client, nodes }, changed, pace))] }
+    }
+}
+
+struct Controller {
+    client: Client,
+    nodes: Cache,
+}
+
+/// A Node as a turn leaves it.
+struct After {
+    labels: BTreeMap<String, String>,
+    cordoned: bool,
+}
+
+impl Turns for Controller {
+    async fn turn(&self, name: &str) -> Result<(), Failure> {
+        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        let cordoned = node.data["spec"]["unschedulable"] == true;
+        let mut after = After { labels: node.labels().clone(), cordoned };
+        let profile = node.labels().get(PROFILE).map_or("default", String::as_str);
+        let mut data = known(&node, profile)?;
+        let state = if matches!(profile, "default" | KEEPS) {
+            self.step(&node, profile, &mut data, &mut after).await?
+        } else {
+            OPERATIONAL.to_owned()
+        };
+        after.labels.insert(STATE.to_owned(), state);
+
+        let mut annotations = node.annotations().clone();
+        annotations.insert(DATA.to_owned(), data.to_string());
+        let mut change = json!({});
+        if let Some(labels) = difference(node.labels(), &after.labels) {
+            change["metadata"]["labels"] = labels;
+        }
+        if let Some(annotations) = difference(node.annotations(), &annotations) {
+            change["metadata"]["annotations"] = annotations;
+        }
+        if after.cordoned != cordoned {
+            change["spec"]["unschedulable"] = if after.cordoned { json!(true) } else { Value::Null };
+        }
+        if change == json!({}) {
+            return Ok(());
+        }
+        let written = merge(&api(&self.client, "Node", ""), name, change).await?;
+        self.shown(&written).await;
+        Ok(())
+    }
+}
+
+/// What the Node tells of a profile; a new profile begins as operational, and others are forgotten.
+fn known(node: &DynamicObject, profile: &str) -> Result<Value, Failure> {
+    let mut data: Value = node.annotations().get(DATA).map_or(Ok(json!({})), |text| serde_json::from_str(text))?;
+    let found = data["Profiles"][profile].take();
+    let new = json!({
+        "Transition": jiff::Timestamp::now().to_string(), "Current": OPERATIONAL, "Previous": OPERATIONAL,
+    });
+    data["Profiles"] = json!({profile: if found.is_null() { new } else { found }});
+    if data["Notifications"].is_null() {
+        data["Notifications"] = json!({});
+    }
+    Ok(data)
+}
+
+impl Controller {
+    /// What is done on entering a state, then at most one change of the state. Returns the state after it.
+    async fn step(
+        &self,
+        node: &DynamicObject,
+        profile: &str,
+        data: &mut Value,
+        after: &mut After,
+    ) -> Result<String, Failure> {
+        let data = &mut data["Profiles"][profile];
+        let current = data["Current"].as_str().unwrap_or(OPERATIONAL).to_owned();
+        if data["Previous"] != current.as_str() && current == IN_MAINTENANCE {
+            after.cordoned = true;
+            if !self.drained(&node.name_any()).await? {
+                return Ok(current);
+            }
+            after.labels.insert(APPROVE_MAINTENANCE.to_owned(), "true".to_owned());
+        }
+        let asked = labelled(node, MACHINE_MAINTENANCE, "true");
+        let next = match current.as_str() {
+            OPERATIONAL if asked => REQUIRED,
+            REQUIRED if !asked => OPERATIONAL,
+            REQUIRED if !labelled(node, WITHHELD, "true") => {
+                after.cordoned = true;
+                IN_MAINTENANCE
+            }
+            IN_MAINTENANCE if !asked => {
+                after.cordoned = false;
+                if profile != KEEPS {
+                    after.labels.remove(APPROVE_MAINTENANCE);
+                }
+                OPERATIONAL
+            }
+            unchanged => unchanged,
+        }
+        .to_owned();
+        if next != current {
+            data["Transition"] = json!(jiff::Timestamp::now().to_string());
+            data["Current"] = json!(next);
+        }
+        data["Previous"] = json!(current);
+        Ok(next)
+    }
+
+    /// Asks once for the eviction of each Pod; whether none is left.
+    async fn drained(&self, node: &str) -> Result<bool, Failure> {
+        let all: Api<Pod> = Api::all(self.client.clone());
+        let pods = all.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await?;
+        let counts = |pod: &&Pod| {
+            let daemon = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
+            !daemon && !pod.annotations().contains_key("kubernetes.io/config.mirror")
+        };
+        let pods: Vec<&Pod> = pods.items.iter().filter(counts).collect();
+        for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            let here: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+            // A refusal leaves the Pod; it is asked again in a later turn.
+            let _ = here.evict(&pod.name_any(), &EvictParams::default()).await;
+        }
+        Ok(pods.is_empty())
+    }
+
+    /// Waits until the cache shows what was written, for a second at most.
+    async fn shown(&self, written: &DynamicObject) {
+        let revision = |object: &DynamicObject| object.resource_version().and_then(|text| text.parse::<u64>().ok());
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            let Some(cached) = self.nodes.get(&written.name_any()) else { return };
+            if revision(&cached) >= revision(written) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
