@@ -1,6 +1,6 @@
 //! The runtime extension: carries labels from a Machine to its Node and the approval back.
 //!
-//! Two controllers do the same in parallel: one is woken by Machines and reads the Node from a cache, the other is woken by Nodes and
+//! Two controllers do this in parallel: one is woken by Machines and reads the Node from a cache, the other is woken by Nodes and
 //! reads the Machine from a cache. The later one may write what is no longer true.
 
 use std::{
@@ -150,7 +150,7 @@ impl Management {
         let own = format!("{WORLD}={}", self.shared.namespace);
         let (watching, mut filled) = follow(api(&client, "Node", ""), &own, nodes.clone(), vec![names]);
         filled.wait_for(|filled| *filled).await?;
-        let controller = Nodes { shared: Arc::clone(&self.shared), client: client.clone(), nodes: nodes.clone() };
+        let controller = Nodes { shared: Arc::clone(&self.shared), client: client.clone(), cache: nodes.clone() };
         let pace = Pace { retry: None, again: Some(self.shared.options.resync) };
         let working = Task::spawn(work(controller, changed, pace));
         let workload = Workload { client: client.clone(), nodes: nodes.clone(), _tasks: [watching, working] };
@@ -163,12 +163,12 @@ impl Management {
 struct Nodes {
     shared: Arc<Shared>,
     client: Client,
-    nodes: Cache,
+    cache: Cache,
 }
 
 impl Turns for Nodes {
     async fn turn(&self, name: &str) -> Result<(), Failure> {
-        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        let Some(node) = self.cache.get(name) else { return Ok(()) };
         let named = |key: &str| node.annotations().get(key).cloned().ok_or_else(|| format!("{name} has no {key}"));
         let (machine, namespace) = (named(MACHINE)?, named(CLUSTER_NAMESPACE)?);
         let own = (namespace == self.shared.namespace).then(|| self.shared.machines.get(&machine)).flatten();

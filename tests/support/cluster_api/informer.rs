@@ -73,7 +73,9 @@ pub fn follow(
                     let names: Vec<String> = all.keys().cloned().collect();
                     *cache.0.lock().unwrap() = all;
                     let _ = filled.send(true);
-                    names.iter().for_each(|name| tell(name));
+                    for name in &names {
+                        tell(name);
+                    }
                 }
                 Ok(watcher::Event::Apply(object)) => {
                     let name = object.name_any();

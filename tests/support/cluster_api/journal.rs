@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 use futures_util::StreamExt as _;
@@ -13,7 +14,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 
-use super::{super::ironcore::patience, DATA, informer::Task};
+use super::{super::ironcore::patience, CLUSTER_NAMESPACE, DATA, MACHINE, WORLD, informer::Task};
 
 /// What of an object tells of a maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,9 +28,11 @@ pub struct Marks {
 impl Marks {
     fn of(object: &DynamicObject) -> Self {
         let mut annotations = object.annotations().clone();
-        annotations.remove(DATA);
+        let mut labels = object.labels().clone();
+        annotations.retain(|key, _| ![DATA, MACHINE, CLUSTER_NAMESPACE].contains(&key.as_str()));
+        labels.remove(WORLD);
         Self {
-            labels: object.labels().clone(),
+            labels,
             annotations,
             cordoned: object.data["spec"]["unschedulable"] == true,
             deleting: object.metadata.deletion_timestamp.is_some(),
@@ -45,6 +48,8 @@ impl Marks {
 #[derive(Clone, Debug)]
 pub struct Change {
     pub revision: u64,
+    /// When the journal heard of it.
+    pub heard: Instant,
     /// `Machine`, `Node` or `BareMetalHost`.
     pub kind: &'static str,
     pub name: String,
@@ -68,13 +73,20 @@ struct Kept {
     now: Moment,
     revisions: BTreeMap<(&'static str, String), u64>,
     changes: Vec<Change>,
+    /// Whether all revisions are of one API server, and so can be compared.
+    comparable: bool,
 }
 
-/// The changes since the start. Those of one API server are in the order in which it wrote them.
-#[derive(Clone, Default)]
+/// The changes since the start: in the order in which one API server wrote them, or as they were heard of from two.
+#[derive(Clone)]
 pub struct Journal(Arc<Mutex<Kept>>);
 
 impl Journal {
+    /// `comparable`: all objects are of one API server.
+    pub fn new(comparable: bool) -> Self {
+        Self(Arc::new(Mutex::new(Kept { comparable, ..Kept::default() })))
+    }
+
     /// Writes down what happens to the objects of a kind, as long as the task is kept.
     pub fn follow(&self, kind: &'static str, api: Api<DynamicObject>, selector: &str) -> Task {
         let (this, config) = (self.clone(), watcher::Config::default().labels(selector));
@@ -103,8 +115,10 @@ impl Journal {
         let words = words(before.as_ref(), marks.as_ref());
         kept.revisions.insert(key.clone(), revision);
         if !words.is_empty() {
-            kept.changes.push(Change { revision, kind, name: key.1, marks, words });
-            kept.changes.sort_by_key(|change| change.revision);
+            kept.changes.push(Change { revision, heard: Instant::now(), kind, name: key.1, marks, words });
+            if kept.comparable {
+                kept.changes.sort_by_key(|change| change.revision);
+            }
         }
     }
 

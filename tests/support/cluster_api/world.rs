@@ -95,7 +95,7 @@ impl World {
         let kubeconfigs = [kubernetes.kubeconfig(), workload.kubeconfig()];
         let clients = [Kubernetes::client(&kubeconfigs[0]).await, Kubernetes::client(&kubeconfigs[1]).await];
         let [management, on_nodes] = clients;
-        let journal = Journal::default();
+        let journal = Journal::new(kubernetes.url() == workload.url());
         let own = format!("{WORLD}={namespace}");
         let watching = vec![
             journal.follow("Machine", api(&management, "Machine", namespace), ""),
@@ -204,6 +204,12 @@ impl World {
         self.merge_status(machine, json!({"phase": "Running", "nodeRef": {"name": self.node_name(machine)}})).await;
     }
 
+    /// Adds a host that no operator looks at, where Metal3's stand-in does not run.
+    pub async fn add_host(&self, name: &str) {
+        let bmc = json!({"address": "redfish://127.0.0.1/redfish/v1/Systems/1", "credentialsName": "none"});
+        self.create("BareMetalHost", name, json!({"spec": {"online": true, "bmc": bmc}})).await;
+    }
+
     /// Makes a Machine one of Metal3: a Metal3Machine between it and a host, which names it as its consumer.
     pub async fn on_host(&self, machine: &str, host: &str) {
         let owner: Value = self.machine(machine).await;
@@ -224,7 +230,7 @@ impl World {
         let spec = json!({"providerID": provider_id, "infrastructureRef": infrastructure});
         self.merge("Machine", machine, json!({"spec": spec})).await;
         let consumer = json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
             "name": machine, "namespace": self.namespace,
         });
         self.merge("BareMetalHost", host, json!({"spec": {"consumerRef": consumer}})).await;
