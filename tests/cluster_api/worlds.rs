@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use crate::support::{
     cluster_api::{
-        APPROVE_MAINTENANCE, ENABLED, KEEPS, MACHINE_MAINTENANCE, MAINTENANCE, PROFILE, STATE,
+        APPROVE_DELETION, APPROVE_MAINTENANCE, ENABLED, KEEPS, MACHINE_MAINTENANCE, MAINTENANCE, PRE_DRAIN, PROFILE,
+        STATE,
         journal::Moment,
         world::{Options, World},
     },
     ironcore::patience,
+    metal3,
 };
 
 fn labels(object: &Value) -> &Value {
@@ -111,4 +113,38 @@ async fn a_machine_that_is_not_enabled_is_not_answered() {
     assert_eq!(world.maintenance("m2").await.as_deref(), Some("requested"));
     world.label_machine("m2", json!({ENABLED: "true"})).await;
     approved(&world, "m2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_extension_for_metal3_switches_the_host_off_as_soon_as_it_approves() {
+    let hosts = metal3::world::World::start(1, metal3::operator::Options::default()).await;
+    let mut options = Options::default();
+    options.extension.metal3 = true;
+    let world = World::within(&hosts.namespace, options).await;
+    world.add("m1").await;
+    world.on_host("m1", "node1").await;
+    world.label_machine("m1", json!({MAINTENANCE: "requested"})).await;
+    approved(&world, "m1").await;
+    hosts.until("node1", "off", |host| host["status"]["poweredOn"] == false).await;
+    assert_eq!(hosts.host("node1").await["spec"]["online"], true);
+    world.label_machine("m1", json!({MAINTENANCE: null})).await;
+    hosts.until("node1", "on", |host| host["status"]["poweredOn"] == true).await;
+    returned(&world, "m1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_machine_stays_until_every_hook_is_gone() {
+    const OURS: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/terraform-provider-metal";
+    let world = World::start(Options::default()).await;
+    world.add("m1").await;
+    world.merge("Machine", "m1", json!({"metadata": {"annotations": {OURS: "m1"}}})).await;
+    world.delete_machine("m1").await;
+    assert_eq!(world.finish_deletion("m1").await, [PRE_DRAIN, OURS]);
+    world.label_node("m1", json!({APPROVE_DELETION: "true"})).await;
+    let without = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_null();
+    world.until_machine("m1", "the extension's hook is gone", without).await;
+    assert_eq!(world.finish_deletion("m1").await, [OURS]);
+    world.merge("Machine", "m1", json!({"metadata": {"annotations": {OURS: null}}})).await;
+    assert!(world.finish_deletion("m1").await.is_empty());
+    patience::until("it is gone", async || world.find("Machine", "m1").await.is_none().then_some(())).await;
 }
