@@ -7,5 +7,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod compare;
+mod record;
 mod rights;
+mod scenario;
+mod stage;
 mod worlds;

@@ -25,7 +25,7 @@ use super::{
     super::gate::Gate,
     APPROVE_DELETION, APPROVE_MAINTENANCE, CLUSTER_NAME, CLUSTER_NAMESPACE, ENABLED, MACHINE, MACHINE_DELETED,
     MACHINE_MAINTENANCE, MAINTENANCE, PRE_DRAIN, STATE, WORLD,
-    informer::{Cache, Pace, Task, Turns, follow, work},
+    informer::{Cache, Pace, Rounds, Task, Turns, follow, work},
     metal3_reboot::Metal3Reboot,
     objects::{Failure, api, difference, labelled, merge, text},
 };
@@ -37,6 +37,8 @@ pub struct Options {
     pub metal3: bool,
     /// How often Nodes are looked at without an event. A minute where people run it.
     pub resync: Duration,
+    /// While closed, Nodes are looked at by events only, as within the minute.
+    pub resyncs: Gate,
     /// While closed, what has decided to approve does not write it yet: how an approval that comes too late is made.
     pub approves: Gate,
     /// How many are held by `approves`.
@@ -48,6 +50,7 @@ impl Default for Options {
         Self {
             metal3: false,
             resync: Duration::from_millis(300),
+            resyncs: Gate::default(),
             approves: Gate::default(),
             held: Arc::new(AtomicUsize::new(0)),
         }
@@ -59,10 +62,14 @@ struct Shared {
     namespace: String,
     machines: Cache,
     options: Options,
+    rounds: Rounds,
+    /// Held while a workload cluster is connected for the first time. Turns of all Nodes wait for it.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 /// The extension, running. It stops when this is dropped, in the middle of what it does, as after a kill.
 pub struct Extension {
+    shared: Arc<Shared>,
     _tasks: Vec<Task>,
 }
 
@@ -71,23 +78,36 @@ impl Extension {
     pub fn start(client: Client, namespace: &str, options: Options) -> Self {
         let metal3 = options.metal3;
         let namespace = namespace.to_owned();
-        let shared = Arc::new(Shared { client, namespace, machines: Cache::default(), options });
+        let shared = Arc::new(Shared {
+            client,
+            namespace,
+            machines: Cache::default(),
+            options,
+            rounds: Rounds::default(),
+            connecting: tokio::sync::Mutex::default(),
+        });
         let mut tasks = Vec::new();
         let mut listeners = Vec::new();
         let (names, machines) = unbounded_channel();
         listeners.push(names);
         let retry = Some(Duration::from_millis(50));
         let management = Management { shared: Arc::clone(&shared), workloads: Mutex::default() };
-        tasks.push(Task::spawn(work(management, machines, Pace { retry, again: None })));
+        tasks.push(Task::spawn(work(management, machines, Pace { retry, ..Pace::default() }, Rounds::default())));
         if metal3 {
             let (names, machines) = unbounded_channel();
             listeners.push(names);
             let controller = Metal3Reboot { client: shared.client.clone(), machines: shared.machines.clone() };
-            tasks.push(Task::spawn(work(controller, machines, Pace { retry, again: None })));
+            tasks.push(Task::spawn(work(controller, machines, Pace { retry, ..Pace::default() }, Rounds::default())));
         }
         let machines = api(&shared.client, "Machine", &shared.namespace);
         tasks.push(follow(machines, "", shared.machines.clone(), listeners).0);
-        Self { _tasks: tasks }
+        Self { shared, _tasks: tasks }
+    }
+
+    /// Waits until each Node was looked at once more; not where that cannot be.
+    pub async fn settled(&self) {
+        let closed = || self.shared.options.resyncs.is_closed() || self.shared.connecting.try_lock().is_err();
+        self.shared.rounds.one_more(closed).await;
     }
 }
 
@@ -129,8 +149,9 @@ impl Management {
             merge(&machines, &machine.name_any(), json!({"metadata": {"annotations": {PRE_DRAIN: null}}})).await?;
         }
         let others = self.shared.machines.all();
-        if !others.iter().any(|one| labelled(one, CLUSTER_NAME, cluster) && labelled(one, ENABLED, "true")) {
-            self.workloads.lock().unwrap().remove(cluster);
+        let counts = |one: &DynamicObject| labelled(one, CLUSTER_NAME, cluster) && labelled(one, ENABLED, "true");
+        if !others.iter().any(counts) && self.workloads.lock().unwrap().remove(cluster).is_some() {
+            self.shared.rounds.clear();
         }
         Ok(())
     }
@@ -145,21 +166,23 @@ impl Management {
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
+        let _waiting = self.shared.connecting.lock().await;
         let nodes = Cache::default();
         let (names, changed) = unbounded_channel();
         let own = format!("{WORLD}={}", self.shared.namespace);
         let (watching, mut filled) = follow(api(&client, "Node", ""), &own, nodes.clone(), vec![names]);
         filled.wait_for(|filled| *filled).await?;
         let controller = Nodes { shared: Arc::clone(&self.shared), client: client.clone(), cache: nodes.clone() };
-        let pace = Pace { retry: None, again: Some(self.shared.options.resync) };
-        let working = Task::spawn(work(controller, changed, pace));
+        let options = &self.shared.options;
+        let pace = Pace { retry: None, again: Some(options.resync), resyncs: options.resyncs.clone() };
+        let working = Task::spawn(work(controller, changed, pace, self.shared.rounds.clone()));
         let workload = Workload { client: client.clone(), nodes: nodes.clone(), _tasks: [watching, working] };
         self.workloads.lock().unwrap().insert(cluster.to_owned(), workload);
         Ok((client, nodes))
     }
 }
 
-/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event.
+/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event or resync.
 struct Nodes {
     shared: Arc<Shared>,
     client: Client,
@@ -168,6 +191,7 @@ struct Nodes {
 
 impl Turns for Nodes {
     async fn turn(&self, name: &str) -> Result<(), Failure> {
+        drop(self.shared.connecting.lock().await);
         let Some(node) = self.cache.get(name) else { return Ok(()) };
         let named = |key: &str| node.annotations().get(key).cloned().ok_or_else(|| format!("{name} has no {key}"));
         let (machine, namespace) = (named(MACHINE)?, named(CLUSTER_NAMESPACE)?);

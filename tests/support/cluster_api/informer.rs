@@ -20,7 +20,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::objects::Failure;
+use super::{
+    super::{gate::Gate, ironcore::patience},
+    objects::Failure,
+};
 
 /// A task that ends when this is dropped.
 pub struct Task(JoinHandle<()>);
@@ -99,36 +102,66 @@ pub trait Turns: Send + Sync + 'static {
 }
 
 /// When a name has a turn without an event.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// After a turn that failed. `None`: only at the next event.
     pub retry: Option<Duration>,
     /// After any turn.
     pub again: Option<Duration>,
+    /// While closed, only events lead to turns.
+    pub resyncs: Gate,
+}
+
+/// How many turns each name has had.
+#[derive(Clone, Default)]
+pub struct Rounds(Arc<Mutex<HashMap<String, u64>>>);
+
+impl Rounds {
+    /// Forgets all names: nothing will have another turn.
+    pub fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+
+    /// Waits until each name has had a whole turn that began after this call, or until there will be none.
+    pub async fn one_more(&self, none: impl Fn() -> bool) {
+        let before = self.0.lock().unwrap().clone();
+        patience::until("each name has another turn", async || {
+            let now = self.0.lock().unwrap();
+            let turned = now.iter().all(|(name, turns)| before.get(name).is_none_or(|before| *turns >= before + 2));
+            (turned || none()).then_some(())
+        })
+        .await;
+    }
 }
 
 /// Takes the turns, until the watch is gone.
-pub async fn work(controller: impl Turns, mut names: UnboundedReceiver<String>, pace: Pace) {
-    let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+pub async fn work(controller: impl Turns, mut names: UnboundedReceiver<String>, pace: Pace, rounds: Rounds) {
+    // When, and whether by an event.
+    let mut due: BTreeMap<String, (Instant, bool)> = BTreeMap::new();
     loop {
         let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
         let pause =
-            next.as_ref().map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
+            next.as_ref().map_or(Duration::from_hours(1), |(_, (at, _))| at.saturating_duration_since(Instant::now()));
         tokio::select! {
             name = names.recv() => {
                 let Some(name) = name else { return };
-                due.insert(name, Instant::now());
+                due.insert(name, (Instant::now(), true));
             }
             () = tokio::time::sleep(pause) => {
-                let Some((name, _)) = next else { continue };
+                let Some((name, (_, by_event))) = next else { continue };
+                if !by_event && pace.resyncs.is_closed() {
+                    due.insert(name, (Instant::now() + Duration::from_millis(20), false));
+                    continue;
+                }
                 due.remove(&name);
                 let turned = controller.turn(&name).await;
                 if std::env::var_os("CLUSTER_API_LOG").is_some() {
                     eprintln!("{}: {name}: {turned:?}", std::any::type_name_of_val(&controller));
                 }
+                *rounds.0.lock().unwrap().entry(name.clone()).or_default() += 1;
                 let after = if turned.is_err() { pace.retry.or(pace.again) } else { pace.again };
                 if let Some(after) = after {
-                    due.insert(name, Instant::now() + after);
+                    due.insert(name, (Instant::now() + after, false));
                 }
             }
         }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::{
     APPROVE_MAINTENANCE, DATA, KEEPS, MACHINE_MAINTENANCE, PROFILE, STATE, WITHHELD, WORLD,
-    informer::{Cache, Pace, Task, Turns, follow, work},
+    informer::{Cache, Pace, Rounds, Task, Turns, follow, work},
     objects::{Failure, api, difference, labelled, merge},
 };
 
@@ -42,6 +42,7 @@ impl Default for Options {
 
 /// The maintenance-controller, running. It stops when this is dropped.
 pub struct MaintenanceController {
+    pub rounds: Rounds,
     _tasks: [Task; 2],
 }
 
@@ -51,8 +52,10 @@ impl MaintenanceController {
         let nodes = Cache::default();
         let (names, changed) = unbounded_channel();
         let (watching, _) = follow(api(&client, "Node", ""), &format!("{WORLD}={world}"), nodes.clone(), vec![names]);
-        let pace = Pace { retry: Some(options.requeue), again: Some(options.requeue) };
-        Self { _tasks: [watching, Task::spawn(work(Controller { client, nodes }, changed, pace))] }
+        let pace = Pace { retry: Some(options.requeue), again: Some(options.requeue), ..Pace::default() };
+        let rounds = Rounds::default();
+        let working = Task::spawn(work(Controller { client, nodes }, changed, pace, rounds.clone()));
+        Self { rounds, _tasks: [watching, working] }
     }
 }
 

@@ -152,6 +152,16 @@ impl World {
         self.maintenance = None;
     }
 
+    /// Waits until each controller that runs has looked at each Node once more: what it does without an event is done then.
+    pub async fn settled(&self) {
+        if let Some(running) = &self.maintenance {
+            running.rounds.one_more(|| false).await;
+        }
+        if let Some(running) = &self.extension {
+            running.settled().await;
+        }
+    }
+
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         api(if matches!(kind, "Node" | "Pod") { &self.workload } else { &self.management }, kind, &self.namespace)
     }
