@@ -320,7 +320,7 @@ impl World {
                 };
                 let wish = Request {
                     location: None,
-                    native: None,
+                    native: Vec::new(),
                     uid: Uid(format!("u{}", self.incarnations)),
                     spec,
                     keeps_place: *keeps_place,

@@ -4,6 +4,7 @@
 //! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
 
 mod cluster;
+pub mod cluster_api;
 mod cluster_block;
 mod drain;
 mod error;
@@ -49,6 +50,21 @@ pub struct Outlook {
     pub approval_missing: Option<String>,
     /// The maintenances of others on the server.
     pub ahead: Option<String>,
+}
+
+impl Outlook {
+    /// One sentence.
+    #[must_use]
+    pub fn of_line(line: String) -> Self {
+        Self { lines: vec![line], ..Self::default() }
+    }
+
+    /// Adds what a gate behind this one tells.
+    pub fn add(&mut self, inner: Self) {
+        self.lines.extend(inner.lines);
+        self.approval_missing = self.approval_missing.take().or(inner.approval_missing);
+        self.ahead = self.ahead.take().or(inner.ahead);
+    }
 }
 
 /// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
@@ -193,6 +209,22 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     fn native(&self) -> Option<&dyn NativeMaintenance> {
         None
     }
+
+    /// The object of a cluster that uses the server, where its backend knows one.
+    async fn consumer(&self) -> Result<Option<Consumer>, BackendError> {
+        Ok(None)
+    }
+}
+
+/// An object of a Kubernetes cluster that uses a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consumer {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// A request to a server's own maintenance system that one of our processes made, wherever it is.
@@ -208,6 +240,8 @@ pub struct NativeRequest {
     pub server: String,
     /// Whether it is no object of its own, but written on the server, which is out of service by it.
     pub parks: bool,
+    /// The gate before the server that it was made to; `None`: the server's own maintenance system.
+    pub gate: Option<&'static str>,
 }
 
 impl NativeRequest {
@@ -228,18 +262,19 @@ impl NativeRequest {
             enters: true,
             namespace: None,
             memory: BTreeMap::new(),
+            outer: Vec::new(),
         }
     }
 }
 
-/// The maintenance system that a server itself is part of.
+/// An external system between a request and its start: it says when the server may be taken.
 ///
 /// A request is found again by the incarnation of its maintenance, never by its name alone, and one of somebody else is
 /// never touched.
 #[async_trait]
-pub trait NativeMaintenance: Send + Sync {
-    /// What there is. `operation`: for a power operation, which does not enter it.
-    async fn system(&self, operation: bool) -> Result<System, BackendError>;
+pub trait Gate: Send + Sync {
+    /// What there is; `None`: the server is not part of it. `operation`: for a power operation.
+    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError>;
 
     /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of the system was.
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError>;
@@ -249,12 +284,6 @@ pub trait NativeMaintenance: Send + Sync {
 
     /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
     async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError>;
-
-    /// The machine, as far as a granted request may change it. What it shows is not older than the question.
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
-
-    /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine>;
 
     /// Requests of ours for this server.
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
@@ -268,6 +297,38 @@ pub trait NativeMaintenance: Send + Sync {
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);
 
+    /// What a reviewer of a plan should know.
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
+
+    /// How the server is there, for people; `None`: it is not part of it, or that is told elsewhere.
+    async fn state(&self) -> Result<Option<String>, BackendError> {
+        Ok(None)
+    }
+}
+
+/// Gates of one kind that stand before the servers of any backend.
+#[async_trait]
+pub trait GateKind: Send + Sync + Debug {
+    /// Its name, as records keep it.
+    fn id(&self) -> &'static str;
+
+    /// The gate of a server, whether it is configured or only known from a record. `machine`: as every reader has it. Does no
+    /// I/O.
+    fn of(&self, server: &str, machine: Option<Arc<dyn Machine>>) -> Arc<dyn Gate>;
+
+    /// Every request that one of our processes made, for any configured server; `None`: none is configured.
+    async fn requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>>;
+}
+
+/// The maintenance system that a server itself is part of: the innermost gate.
+#[async_trait]
+pub trait NativeMaintenance: Gate {
+    /// The machine, as far as a granted request may change it. What it shows is not older than the question.
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
+    /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+
     /// Whether an operation in its own turn would last.
     ///
     /// # Errors
@@ -275,9 +336,6 @@ pub trait NativeMaintenance: Send + Sync {
     async fn would_last(&self, _reset: ResetType) -> Result<(), BackendError> {
         Ok(())
     }
-
-    /// What a reviewer of a plan should know.
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
 }
 
 /// Work of an external system, which ends by itself.

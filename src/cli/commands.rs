@@ -13,7 +13,7 @@ use crate::{
         decide::Finish,
         ids::MaintenanceId,
         lock::Refusal,
-        restore,
+        native, restore,
         spec::Kind,
         state::{Ending, Maintenance},
     },
@@ -366,7 +366,7 @@ fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> St
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
     let mut text = format!("{id} is over; {server} was left as it is\n");
-    let system = record.native.as_ref().map(|native| native.system.name.as_str()).unwrap_or_default();
+    let system = record.native.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}
         Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
@@ -382,8 +382,8 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
     let record = &driven.record;
     match &driven.finish {
         Finish::Over if record.prior.is_some() && record.spec.kind != Kind::Operation && !restore::verifies(record) => {
-            let lost = record.native.as_ref().and_then(|native| native.lost.clone());
-            let cause = lost.unwrap_or_else(|| "the external maintenance system had not granted it".to_owned());
+            let cause = native::lost(record)
+                .map_or_else(|| "the external maintenance system had not granted it".to_owned(), str::to_owned);
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {
                 id: record.id.clone(),

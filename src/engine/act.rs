@@ -15,7 +15,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Drive, native::Asked, ours::Ours};
+use super::{Control, EngineError, addresses::said, drive::Drive, ours::Ours};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -102,7 +102,7 @@ impl Drive<'_> {
                     _ => self.facts.capabilities = Some(machine.capabilities().await?),
                 }
             }
-            Need::Native => self.look_native(false).await?,
+            Need::Native(place) => self.look_native(place, false).await?,
             Need::Node => self.look_node().await?,
             Need::Drain => Box::pin(self.look_drain()).await?,
             Need::Service => Box::pin(self.look_service()).await?,
@@ -156,9 +156,6 @@ impl Drive<'_> {
         if action == Action::Record {
             return self.record_prior(deadline, control).await;
         }
-        if self.waits() {
-            return self.ask_native(action, deadline, control).await;
-        }
         let opened = self.engine.addresses.open_action(&action)?;
         // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
         // before the call.
@@ -176,7 +173,6 @@ impl Drive<'_> {
         }
         self.say(&format!("{action}"));
         let machine = self.machine()?;
-        let native = self.native()?;
         // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
         // and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
@@ -192,8 +188,11 @@ impl Drive<'_> {
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
                     guarded(ours, Box::pin(self.call_drain(&action))).await
                 }
+                Action::EnterNative | Action::LeaveNative => {
+                    guarded(ours, self.pass_gate(action == Action::EnterNative)).await
+                }
                 Action::BeginService { ref stamp } => guarded(ours, self.begin_service(machine.as_ref(), stamp)).await,
-                _ => guarded(ours, perform(machine, native, opened.clone())).await,
+                _ => guarded(ours, perform(machine, opened.clone())).await,
             }
         });
         tokio::pin!(call);
@@ -327,17 +326,11 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
-async fn perform(machine: Arc<dyn Machine>, native: Option<Asked>, action: Action) -> Result<(), BackendError> {
+async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), BackendError> {
     match action {
-        Action::EnterNative | Action::LeaveNative => {
-            let Some((plain, wish)) = native else { return Ok(()) };
-            match plain.native() {
-                Some(system) if action == Action::EnterNative => system.enter(&wish).await,
-                Some(system) => system.leave(&wish).await,
-                None => Ok(()),
-            }
-        }
-        Action::Record
+        Action::EnterNative
+        | Action::LeaveNative
+        | Action::Record
         | Action::CheckImage
         | Action::AskPreparer
         | Action::TakeNode

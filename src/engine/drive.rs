@@ -216,6 +216,11 @@ impl<'a> Drive<'a> {
                     self.wait(poll, wake, deadline, control).await;
                     self.forget(if self.switches() { MayChange::Watched } else { MayChange::Everything });
                 }
+                Decision::Ask { place, enter } => {
+                    self.looks = 0;
+                    self.ask_gate(place, enter, deadline, control).await?;
+                    self.forget(MayChange::Everything);
+                }
                 Decision::Look(need) => self.look(need, &view, deadline, control).await?,
                 Decision::Act(action) => {
                     self.looks = 0;
@@ -305,16 +310,10 @@ impl<'a> Drive<'a> {
             }
             control.stop.cancelled().await;
         };
-        let native = self.native().ok().flatten();
-        let native_changed = async {
-            match native.as_ref().and_then(|(machine, _)| machine.native()) {
-                Some(system) => system.changed().await,
-                None => std::future::pending().await,
-            }
-        };
+        let gates_changed = self.gates_changed();
         tokio::select! {
             () = clock.sleep(limit.max(Duration::from_millis(1))) => {}
-            () = native_changed => {}
+            () = gates_changed => {}
             changed = self.changes.changed() => {
                 if changed.is_err() {
                     // The watch ended with the store; time goes on by itself.

@@ -47,8 +47,8 @@ impl Engine {
         };
         let mut key = server.key.clone();
         let mut races = 0;
-        let system = tokio::select! {
-            system = self.system(&wish.spec) => system?,
+        let systems = tokio::select! {
+            systems = self.systems(&wish.spec) => systems?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let location = tokio::select! {
@@ -58,7 +58,7 @@ impl Engine {
         self.lease.keep().await?;
         self.settle_dead(&key, &wish.id, control).await?;
         loop {
-            let (uid, attached) = match self.enqueue(&server, wish, &location, system.as_ref()).await {
+            let (uid, attached) = match self.enqueue(&server, wish, &location, &systems).await {
                 // An identifier was moved since it was read.
                 Err(EngineError::Refused(Refusal::AliasMoved { .. })) if races < RACES => {
                     races += 1;
@@ -107,7 +107,7 @@ impl Engine {
         server: &Identified,
         wish: &Wish,
         location: &Location,
-        system: Option<&System>,
+        systems: &[System],
     ) -> Result<(Uid, Option<(Fence, Driving)>), EngineError> {
         let request = Request {
             uid: Uid(Uuid::now_v7().to_string()),
@@ -115,7 +115,7 @@ impl Engine {
             owner: self.owner().to_owned(),
             spec: wish.spec.clone(),
             location: Some(location.clone()),
-            native: system.cloned(),
+            native: systems.to_vec(),
             runner: self.runner().clone(),
             keeps_place: wish.wait_for == WaitFor::Enqueued,
             asking: wish.asking.clone(),

@@ -7,6 +7,7 @@ use crate::{
     maintenance::{
         lock::reaches,
         machine::PowerState,
+        native,
         state::{Maintenance, Phase},
     },
 };
@@ -59,7 +60,7 @@ impl Engine {
     /// The same before a record is acted on: a backend that does not answer is waited for within the time limit. What has
     /// touched nothing can be ended from everywhere.
     pub(super) async fn reach(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
-        let asked = record.native.as_ref().is_some_and(|native| native.asked);
+        let asked = native::is_asked(record);
         if record.phase == Phase::Pending && !asked {
             return Ok(());
         }

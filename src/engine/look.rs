@@ -8,7 +8,6 @@ use crate::{
         hand_over,
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
-        native,
         queue::{self, Turn},
         report::{self, Line},
         spec::Spec,
@@ -163,13 +162,5 @@ impl Engine {
         let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
         let drain_lost = self.drain_lost(&held.record).await.filter(|_| held.active);
         Seen { held, machine, taken_away, node_lost, drain_lost }
-    }
-
-    /// Why the external system does not keep the server for a record any more, where that was seen.
-    pub async fn taken_away(&self, record: &Maintenance) -> Option<String> {
-        match self.standing(record).await {
-            Ok(Some(standing)) => native::taken_away(&standing),
-            _ => None,
-        }
     }
 }

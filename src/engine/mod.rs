@@ -38,7 +38,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Machine, NodeDrain},
+    backend::{Backend, GateKind, Machine, NodeDrain},
     clock::Clock,
     maintenance::{
         drain::DrainWish,
@@ -130,6 +130,8 @@ pub struct Parts {
     pub always_perform: bool,
     /// The Kubernetes Nodes that run on the servers.
     pub nodes: Nodes,
+    /// The gates before servers of any backend, the outermost first.
+    pub gates: Vec<Arc<dyn GateKind>>,
     /// Numbers.
     pub tuning: Tuning,
 }

@@ -1,21 +1,26 @@
-//! The server's own maintenance system, where it has one: what is said to it about a record, and taking requests back.
+//! The gates before a server: requests to them, and withdrawing those.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::select_all;
 
 use crate::{
-    backend::{BackendError, Machine, Outlook},
+    backend::{BackendError, Gate, Machine, Outlook},
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, LockChange},
-        native::{Asks, NativeWish, Standing, System},
+        native::{self, Asks, Native, NativeWish, System},
         spec::{Kind, Policy, Spec},
         state::Maintenance,
-        step::Action,
     },
     store::StoreError,
 };
 
-use super::{Control, Engine, EngineError, act::LookError, drive::Drive};
+use super::{Control, Engine, EngineError, act::LookError, drive::Drive, stops_node};
 
 /// How long a stop waits until a request is taken back.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -26,11 +31,11 @@ const TIDY: Duration = Duration::from_mins(1);
 /// How long a request may take to be gone where what failed is told afterwards.
 const TAKE_BACK: Duration = Duration::from_secs(30);
 
-/// What a drive said to a server's own maintenance system.
+/// What a drive said to the gates before a server.
 #[derive(Debug, Default)]
 pub(super) struct Talk {
-    /// It noted that a request may be there.
-    asked: bool,
+    /// The gates, by their places, for which it noted that a request may be there.
+    asked: BTreeSet<usize>,
     /// On our own clock: requests that nobody drives are looked for again a while after this.
     tidied: Option<Duration>,
 }
@@ -38,19 +43,41 @@ pub(super) struct Talk {
 /// A machine with a maintenance system of its own, and what is said to that about a hold.
 pub(super) type Asked = (Arc<dyn Machine>, NativeWish);
 
-/// What is said to a server's own system about a record.
+/// A gate before a server.
+pub(super) enum GateRef {
+    /// Its own maintenance system.
+    Own(Arc<dyn Machine>),
+    /// One that stands before that.
+    Before(Arc<dyn Gate>),
+}
+
+impl GateRef {
+    pub(super) fn gate(&self) -> Option<&dyn Gate> {
+        match self {
+            Self::Own(machine) => machine.native().map(|native| native as &dyn Gate),
+            Self::Before(gate) => Some(gate.as_ref()),
+        }
+    }
+}
+
+/// What a mark on something of a record's server tells.
 #[must_use]
 pub fn wish_of(record: &Maintenance, store: &str) -> NativeWish {
-    let native = record.native.as_ref();
+    wish_to(record, native::own(&record.native), store)
+}
+
+/// What a request to a gate tells about a record.
+pub(super) fn wish_to(record: &Maintenance, gate: Option<&Native>, store: &str) -> NativeWish {
     NativeWish {
         uid: record.uid.to_string(),
         id: record.id.to_string(),
         run: record.requester.to_string(),
-        asked: native.is_some_and(|native| native.asked),
-        memory: native.map(|native| native.memory.clone()).unwrap_or_default(),
-        enters: native.is_some_and(|native| native.system.enters),
-        entered: native.is_some_and(|native| native.entered),
+        asked: gate.is_some_and(|gate| gate.asked),
+        memory: gate.map(|gate| gate.memory.clone()).unwrap_or_default(),
+        enters: gate.is_some_and(|gate| gate.system.enters),
+        entered: gate.is_some_and(|gate| gate.entered),
         namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
+        outer: native::outer(&record.native),
         ..wish_for(&record.spec, &record.owner, store)
     }
 }
@@ -74,7 +101,8 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
         entered: false,
         enters: spec.kind != Kind::Operation && spec.parent.is_none(),
         namespace: None,
-        memory: std::collections::BTreeMap::new(),
+        memory: BTreeMap::new(),
+        outer: Vec::new(),
     }
 }
 
@@ -85,69 +113,163 @@ impl Engine {
         self.machine(server).is_ok_and(|machine| machine.native().is_some())
     }
 
-    /// The server's own maintenance system, as a wish meets it; `None` where it has none.
-    pub async fn system(&self, spec: &Spec) -> Result<Option<System>, EngineError> {
+    /// The gates before a server, as a wish meets them, the outermost first.
+    pub async fn systems(&self, spec: &Spec) -> Result<Vec<System>, EngineError> {
         let machine = self.machine(&spec.server)?;
-        let Some(native) = machine.native() else { return Ok(None) };
-        let system = native.system(spec.kind == Kind::Operation).await?;
-        // What acts under a hold was granted with it.
-        Ok(Some(System { enters: system.enters && spec.parent.is_none(), ..system }))
+        let mut systems = Vec::new();
+        // What acts under a hold was granted with it, and what stops nothing needs no gate.
+        for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(spec)) {
+            systems.extend(kind.of(&spec.server, Some(Arc::clone(&machine))).system(false).await?);
+        }
+        if let Some(native) = machine.native()
+            && let Some(system) = native.system(spec.kind == Kind::Operation).await?
+        {
+            systems.push(System { enters: system.enters && spec.parent.is_none(), ..system });
+        }
+        Ok(systems)
     }
 
-    /// What the server's own maintenance system tells a reviewer about a wish; nothing where it has none.
+    /// A gate of a record. `None`: this configuration does not have it.
+    pub(super) fn link(&self, server: &str, gate: &Native) -> Result<Option<GateRef>, BackendError> {
+        let Some(id) = &gate.system.gate else {
+            let machine = self.parts.backend.machine(server)?;
+            return Ok(machine.native().is_some().then(|| GateRef::Own(machine)));
+        };
+        // What the record remembers is enough for one whose server is not configured here.
+        let machine = self.parts.backend.machine(server).ok();
+        let kind = self.parts.gates.iter().find(|kind| kind.id() == id);
+        Ok(kind.map(|kind| GateRef::Before(kind.of(server, machine))))
+    }
+
+    /// What the gates tell a reviewer about a wish; nothing where there is none.
     pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Outlook, EngineError> {
         let machine = self.machine(&spec.server)?;
-        let Some(native) = machine.native() else { return Ok(Outlook::default()) };
         let spec = self.as_asked_here(spec);
         let wish =
             NativeWish { id: id.unwrap_or_default().to_owned(), ..wish_for(&spec, self.owner(), self.store().id()) };
-        Ok(native.outlook(&wish).await?)
+        let mut outlook = Outlook::default();
+        for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(&spec)) {
+            let gate = kind.of(&spec.server, Some(Arc::clone(&machine)));
+            let wish = NativeWish { enters: true, ..wish.clone() };
+            outlook.add(match gate.outlook(&wish).await {
+                Ok(told) => told,
+                Err(error) => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
+            });
+        }
+        if let Some(native) = machine.native() {
+            outlook.add(native.outlook(&wish).await?);
+        }
+        Ok(outlook)
+    }
+
+    /// How a server is at the gates before it, by their names; those that do not answer are left out.
+    pub async fn gate_states(&self, server: &str) -> BTreeMap<String, String> {
+        let mut states = BTreeMap::new();
+        for kind in &self.parts.gates {
+            let gate = kind.of(server, self.parts.backend.machine(server).ok());
+            match gate.state().await {
+                Ok(Some(state)) => drop(states.insert(kind.id().to_owned(), state)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!("{server}: {}: {error}", kind.id()),
+            }
+        }
+        states
     }
 
     /// The machine of a record, for reading it.
     pub(super) fn machine_of(&self, holder: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         let plain = self.machine(holder.server())?;
-        let entered = holder.native.as_ref().is_some_and(|native| native.system.enters);
+        let entered = native::own(&holder.native).is_some_and(|gate| gate.system.enters);
         Ok(match plain.native().filter(|_| entered) {
             Some(native) => native.shown(&wish_of(holder, self.store().id())),
             None => plain,
         })
     }
 
-    /// Where a held server stands in its own maintenance system; `None` where it has none, or was not entered.
-    pub(super) async fn standing(&self, record: &Maintenance) -> Result<Option<Standing>, BackendError> {
-        if !record.native.as_ref().is_some_and(|native| native.entered) {
-            return Ok(None);
+    /// Why a gate does not hold a server for a record any more, where that was seen.
+    pub async fn taken_away(&self, record: &Maintenance) -> Option<String> {
+        for gate in record.native.iter().filter(|gate| gate.entered && !gate.left) {
+            let Ok(Some(link)) = self.link(record.server(), gate) else { continue };
+            let wish = wish_to(record, Some(gate), self.store().id());
+            let Some(Ok(seen)) = async { Some(link.gate()?.look(&wish, false).await) }.await else { continue };
+            if let Some(why) = native::taken_away(&seen.standing) {
+                return Some(if gate.system.gate.is_some() { format!("{}: {why}", gate.system.name) } else { why });
+            }
         }
-        let machine = self.parts.backend.machine(record.server())?;
-        let Some(native) = machine.native() else { return Ok(None) };
-        Ok(Some(native.look(&wish_of(record, self.store().id()), false).await?.standing))
+        None
     }
 }
 
 impl Drive<'_> {
     /// The machine and what is said about the hold, where the server has a maintenance system of its own.
     pub(super) fn native(&self) -> Result<Option<Asked>, EngineError> {
-        let Some(holder) = self.holder().filter(|holder| holder.native.is_some()) else { return Ok(None) };
+        let Some(holder) = self.holder().filter(|holder| native::own(&holder.native).is_some()) else {
+            return Ok(None);
+        };
         Ok(Some((self.engine.machine(&self.server)?, wish_of(holder, self.engine.store().id()))))
     }
 
-    pub(super) fn asked_natively(&self) -> bool {
-        self.talk.asked || self.record().and_then(|record| record.native.as_ref()).is_some_and(|native| native.asked)
+    /// A gate by its place, and the request to it for the hold.
+    pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, NativeWish)>, BackendError> {
+        let Some(holder) = self.holder() else { return Ok(None) };
+        let Some(gate) = holder.native.get(place) else { return Ok(None) };
+        let link = self.engine.link(&self.server, gate)?.ok_or_else(|| BackendError::Unsupported {
+            address: self.server.clone(),
+            what: format!("this configuration does not reach {}, which the maintenance asked", gate.system.name),
+        })?;
+        Ok(Some((link, wish_to(holder, Some(gate), self.engine.store().id()))))
     }
 
-    pub(super) async fn look_native(&mut self, fresh: bool) -> Result<(), LookError> {
-        let Some((machine, wish)) = self.native()? else { return Ok(()) };
-        let Some(native) = machine.native() else { return Ok(()) };
+    /// All of them, the innermost first.
+    fn links(&self) -> Vec<(usize, GateRef, NativeWish)> {
+        let places = self.holder().map_or(0, |holder| holder.native.len());
+        let link = |place: usize| self.link(place).ok().flatten().map(|(link, wish)| (place, link, wish));
+        (0..places).rev().filter_map(link).collect()
+    }
+
+    pub(super) fn asked_natively(&self) -> bool {
+        !self.talk.asked.is_empty() || self.record().is_some_and(native::is_asked)
+    }
+
+    pub(super) async fn look_native(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
+        let Some((link, wish)) = self.link(place)? else { return Ok(()) };
+        let Some(gate) = link.gate() else { return Ok(()) };
         // A waiter is told of changes; whoever is about to act has to know.
-        self.facts.native = Some(native.look(&wish, fresh || !self.waits() || self.looks_first()).await?);
+        let view = gate.look(&wish, fresh || !self.waits() || self.looks_first()).await?;
+        self.facts.native.insert(place, view);
         Ok(())
     }
 
-    /// Makes or takes back the request of a record that is still in the queue.
-    pub(super) async fn ask_native(
+    /// Returns when something about a gate may have changed; never where there is none.
+    pub(super) fn gates_changed(&self) -> impl Future<Output = ()> + use<> {
+        let links = self.links();
+        async move {
+            let changed = links.iter().filter_map(|(_, link, _)| link.gate()).map(Gate::changed);
+            let changed: Vec<_> = changed.collect();
+            if changed.is_empty() {
+                return std::future::pending().await;
+            }
+            select_all(changed).await;
+        }
+    }
+
+    /// Enters or leaves the gate whose turn it is in the steps of a record.
+    pub(super) async fn pass_gate(&self, enter: bool) -> Result<(), BackendError> {
+        let Some(record) = self.record() else { return Ok(()) };
+        let place = if enter { native::entering(record) } else { native::leaving(record) };
+        let Some((link, wish)) = place.map(|place| self.link(place)).transpose()?.flatten() else { return Ok(()) };
+        match link.gate() {
+            Some(gate) if enter => gate.enter(&wish).await,
+            Some(gate) => gate.leave(&wish).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes or withdraws the request to a gate of a record that is still in the queue.
+    pub(super) async fn ask_gate(
         &mut self,
-        action: Action,
+        place: usize,
+        enter: bool,
         deadline: Duration,
         control: &Control,
     ) -> Result<(), EngineError> {
@@ -156,22 +278,22 @@ impl Drive<'_> {
         }
         let renewal = self.engine.lease.renewal();
         // First the note that it may be there: whoever finds the record later knows what to take back.
-        match self.apply(&Change::AskExternal).await {
-            Ok(Applied::Done) => self.talk.asked = true,
+        match self.apply(&Change::AskExternal(place)).await {
+            Ok(Applied::Done) => drop(self.talk.asked.insert(place)),
             // The next round finds out who has it now.
             Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
             Err(error) => return self.outlast(error, deadline, control).await,
         }
-        let Some((machine, wish)) = self.native()? else { return Ok(()) };
-        let Some(native) = machine.native() else { return Ok(()) };
+        let Some((link, wish)) = self.link(place)? else { return Ok(()) };
+        let Some(gate) = link.gate() else { return Ok(()) };
         if !self.engine.lease.is_safe_with(renewal) {
             return Ok(());
         }
-        self.say(&action.to_string());
+        let name = self.holder().and_then(|holder| holder.native.get(place)).map(|gate| gate.system.shown().to_owned());
+        let name = name.unwrap_or_default();
+        self.say(&if enter { format!("ask {name} for it") } else { format!("withdraw the request to {name}") });
         let left = self.engine.lease.left_of(renewal);
-        let call = never_beyond(left, async {
-            if action == Action::EnterNative { native.enter(&wish).await } else { native.leave(&wish).await }
-        });
+        let call = never_beyond(left, async { if enter { gate.enter(&wish).await } else { gate.leave(&wish).await } });
         match call.await {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.is_transient() => {
@@ -210,21 +332,27 @@ impl Drive<'_> {
         }
     }
 
-    /// Takes the request back before its record goes. `false`: it could not be seen to be gone in time.
+    /// Takes the requests back before their record goes, the innermost first. `false`: one could not be seen to be gone in time.
     pub(super) async fn withdraw_native(&mut self, deadline: Duration, control: &Control) -> Result<bool, EngineError> {
-        if !self.asked_natively() {
-            return Ok(true);
-        }
-        let Some((machine, wish)) = self.native()? else { return Ok(true) };
-        let Some(native) = machine.native() else { return Ok(true) };
-        // Who leaves waits for no owner any more. What was noted since the record was seen counts too.
-        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish };
         let limit = if control.stop.is_cancelled() {
             STOP_GRACE
         } else {
             deadline.saturating_sub(self.engine.parts.clock.monotonic()).max(STOP_GRACE)
         };
-        let gone = within(limit, self.engine.until_gone(native, &wish)).await;
+        let taken_back = async {
+            for (place, link, wish) in self.links() {
+                // What was noted since the record was seen counts too.
+                if !wish.asked && !self.talk.asked.contains(&place) {
+                    continue;
+                }
+                let Some(gate) = link.gate() else { continue };
+                // Who leaves waits for no owner any more.
+                let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish };
+                self.engine.until_gone(gate, &wish).await?;
+            }
+            Ok::<_, BackendError>(())
+        };
+        let gone = within(limit, taken_back).await;
         if let Some(Err(error)) = &gone {
             tracing::warn!(%error, "the request to the server's own maintenance system could not be taken back");
         }
@@ -235,7 +363,11 @@ impl Drive<'_> {
     /// time. Whoever waits for the same server does it, because such a request may be the one it waits for.
     pub(super) async fn tidy_native(&mut self) {
         let now = self.engine.parts.clock.monotonic();
-        if !self.asked_natively() || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
+        // Also one that is not asked yet may wait behind a request whose maintenance is over.
+        let waits =
+            self.waits() && self.record().is_some_and(|record| record.native.iter().any(|it| it.said.is_some()));
+        let asks = self.asked_natively() || waits;
+        if !asks || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
             return;
         }
         self.talk.tidied = Some(now);
@@ -248,10 +380,11 @@ impl Drive<'_> {
     }
 
     async fn discard_orphans(&self) -> Result<(), EngineError> {
-        let Some((machine, _)) = self.native()? else { return Ok(()) };
-        let Some(native) = machine.native() else { return Ok(()) };
-        for request in native.requests().await? {
-            self.engine.discard_orphan(&request).await?;
+        for (_, link, _) in self.links() {
+            let Some(gate) = link.gate() else { continue };
+            for request in gate.requests().await? {
+                self.engine.discard_orphan(&request).await?;
+            }
         }
         Ok(())
     }

@@ -1,24 +1,27 @@
 //! Requests to servers' own maintenance systems whose maintenance is no more: taken back by whoever meets them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, NativeMaintenance, NativeRequest, plug::plugin},
+    backend::{BackendError, Gate, NativeRequest, plug::plugin},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
         ids::{MaintenanceId, Uid},
         lock::place_kept_until,
-        native::{Asks, NativeWish, Order, Standing},
+        native::{self, Asks, Native, NativeWish, Order, Standing},
         queue::shown_time,
         state::{Maintenance, Phase},
     },
     store::Found,
 };
 
-use super::{Control, Engine, EngineError, native::wish_of};
+use super::{
+    Control, Engine, EngineError,
+    native::{GateRef, wish_to},
+};
 
 /// How long a request is tried to be taken back of which nothing else depends.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,13 +73,26 @@ pub struct Remaining {
 }
 
 impl Engine {
-    /// Takes back what a record asked of its server's own system, as far as that can be done in a short time. `None`: it asked
-    /// nothing there.
+    /// Takes back what a record asked of its gates, the innermost first, as far as that can be done in a short time. `None`: it
+    /// asked nothing there.
     pub(super) async fn take_back_natively(&self, record: &Maintenance, control: &Control) -> Option<TakenBack> {
-        let native = record.native.as_ref().filter(|native| native.asked || native.entered)?;
-        let wish = NativeWish { asks: Asks::Nobody, ..wish_of(record, self.store().id()) };
-        let machine = self.machine(record.server()).ok();
-        let Some(system) = machine.as_ref().and_then(|machine| machine.native()) else {
+        let mut taken_back = None;
+        for gate in record.native.iter().rev().filter(|gate| (gate.asked || gate.entered) && !gate.left) {
+            let done = self.take_back_one(record, gate, control).await;
+            // One outside it waits until this one is really back.
+            if matches!(done, TakenBack::Left { .. }) {
+                return Some(done);
+            }
+            taken_back = Some(done);
+        }
+        taken_back
+    }
+
+    async fn take_back_one(&self, record: &Maintenance, gate: &Native, control: &Control) -> TakenBack {
+        let wish = NativeWish { asks: Asks::Nobody, ..wish_to(record, Some(gate), self.store().id()) };
+        let link = self.link(record.server(), gate).ok().flatten();
+        let order = gate.system.order;
+        let Some(system) = link.as_ref().and_then(GateRef::gate) else {
             let place = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
             let why = match place {
                 Some(place) => {
@@ -84,33 +100,33 @@ impl Engine {
                 }
                 None => "this command does not reach its external system".to_owned(),
             };
-            return Some(TakenBack::Left { why, by_hand: BY_HAND.to_owned() });
+            return TakenBack::Left { why, by_hand: BY_HAND.to_owned() };
         };
         // What is deleted in another cluster is not this record's.
-        if let Err(error @ EngineError::Refused(_)) = self.reaches(record).await {
-            let by_hand = system.by_hand(&wish, native.system.order);
-            return Some(TakenBack::Left { why: error.to_string(), by_hand });
+        if gate.system.gate.is_none()
+            && let Err(error @ EngineError::Refused(_)) = self.reaches(record).await
+        {
+            return TakenBack::Left { why: error.to_string(), by_hand: system.by_hand(&wish, order) };
         }
         let mut trouble = None;
-        let gone =
-            within(PATIENCE.min(control.timeout), self.until_let_go(system, &wish, native.system.order, &mut trouble));
+        let gone = within(PATIENCE.min(control.timeout), self.until_let_go(system, &wish, order, &mut trouble));
         let gone = tokio::select! {
             gone = gone => gone,
             () = control.stop.cancelled() => None,
         };
         let why = match gone {
-            Some(Ok(())) => return Some(TakenBack::Gone),
+            Some(Ok(())) => return TakenBack::Gone,
             Some(Err(error)) => error.to_string(),
             None => trouble.map_or_else(|| "it did not end in time".to_owned(), |error| error.to_string()),
         };
-        Some(TakenBack::Left { why, by_hand: system.by_hand(&wish, native.system.order) })
+        TakenBack::Left { why, by_hand: system.by_hand(&wish, order) }
     }
 
     /// Until nothing of ours is in the way any more. That a server is on its way back is not waited for where its request is
     /// gone: nobody needs it for that. `trouble`: what went wrong last and is tried again.
     async fn until_let_go(
         &self,
-        native: &dyn NativeMaintenance,
+        native: &dyn Gate,
         wish: &NativeWish,
         order: Order,
         trouble: &mut Option<BackendError>,
@@ -130,11 +146,7 @@ impl Engine {
     }
 
     /// The same as it was waited for by whoever leaves the queue.
-    pub(super) async fn until_gone(
-        &self,
-        native: &dyn NativeMaintenance,
-        wish: &NativeWish,
-    ) -> Result<(), BackendError> {
+    pub(super) async fn until_gone(&self, native: &dyn Gate, wish: &NativeWish) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.parts.clock);
         loop {
             let seen = match native.look(wish, true).await {
@@ -149,7 +161,7 @@ impl Engine {
             };
             match seen.standing {
                 // What is on its way back needs nobody.
-                Standing::Absent | Standing::Refused(_) => return Ok(()),
+                Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => return Ok(()),
                 Standing::Returning(_) => {}
                 Standing::Waiting(_)
                 | Standing::Entering(_)
@@ -179,8 +191,15 @@ impl Engine {
             Some(Found::Past(record)) => Some(record),
             None => None,
         };
-        let machine = self.machine(&request.server)?;
-        let Some(native) = machine.native() else { return Ok(false) };
+        let machine = self.machine(&request.server);
+        let link = match request.gate {
+            None => Some(GateRef::Own(machine?)),
+            Some(id) => {
+                let kind = self.parts.gates.iter().find(|kind| kind.id() == id);
+                kind.map(|kind| GateRef::Before(kind.of(&request.server, machine.ok())))
+            }
+        };
+        let Some(native) = link.as_ref().and_then(GateRef::gate) else { return Ok(false) };
         tracing::info!(
             "{}: taking back {}, whose maintenance is over and which no process drives any more",
             request.server,
@@ -191,7 +210,8 @@ impl Engine {
             native.discard(request).await?;
             return Ok(true);
         };
-        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_of(&record, self.store().id()) };
+        let gate = record.native.iter().find(|gate| gate.system.gate.as_deref() == request.gate);
+        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
         let mut trouble = None;
         match (within(PATIENCE, self.until_let_go(native, &wish, Order::Ours, &mut trouble)).await, trouble) {
             (Some(done), _) => done?,
@@ -201,24 +221,47 @@ impl Engine {
         Ok(true)
     }
 
+    /// Every request that one of our processes made, to the servers' own systems first and to the gates before them afterwards.
+    /// `None`: there is no such system, or one could not be looked through.
+    async fn every_request(&self) -> Option<Vec<NativeRequest>> {
+        let mut requests = None;
+        let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];
+        for kind in self.parts.gates.iter().rev() {
+            looks.push(within(LOOK, kind.requests()).await);
+        }
+        for look in looks {
+            match look {
+                Some(None) => {}
+                Some(Some(Ok(more))) => requests.get_or_insert_with(Vec::new).extend(more),
+                Some(Some(Err(error))) => {
+                    tracing::warn!("orphaned external requests could not be listed: {error}");
+                    return None;
+                }
+                None => {
+                    tracing::warn!(
+                        "the external system did not tell in time whether there are orphaned external requests"
+                    );
+                    return None;
+                }
+            }
+        }
+        requests
+    }
+
     /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
     /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
     pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
         self.drop_lost_places().await;
-        let requests = match within(LOOK, self.parts.backend.external_requests()).await {
-            Some(None) => return None,
-            Some(Some(Ok(requests))) => requests,
-            Some(Some(Err(error))) => {
-                tracing::warn!("orphaned external requests could not be listed: {error}");
-                return None;
-            }
-            None => {
-                tracing::warn!("the external system did not tell in time whether there are orphaned external requests");
-                return None;
-            }
-        };
+        let requests = self.every_request().await?;
         let mut tidied = Tidied::default();
+        let mut stays = BTreeSet::new();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
+            // A gate is left once all behind it are.
+            if stays.contains(&request.uid) {
+                tidied.left += 1;
+                tracing::warn!("{}: {} stays, because one behind it does", request.server, request.name);
+                continue;
+            }
             // Letting go of a parked server has a limit of its own, and needs nobody any more once it is over.
             let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
                 Some(Ok(true)) => {
@@ -233,6 +276,7 @@ impl Engine {
                 None => " in time".to_owned(),
             };
             tidied.left += 1;
+            stays.insert(&request.uid);
             tracing::warn!("{}: {} could not be taken back{why}", request.server, request.name);
         }
         Some(tidied)
@@ -271,9 +315,7 @@ impl Engine {
     /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.
     async fn drop_lost_places(&self) {
         let Ok(views) = self.store().view_all().await else { return };
-        let asks = |record: &Maintenance| {
-            record.phase == Phase::Pending && record.native.as_ref().is_some_and(|native| native.asked)
-        };
+        let asks = |record: &Maintenance| record.phase == Phase::Pending && native::is_asked(record);
         for view in views.iter().filter(|view| view.lock.active.iter().any(asks)) {
             match self.apply(&view.lock.key, &LockChange::DropAbsent).await {
                 Ok(applied) => {
@@ -289,9 +331,9 @@ impl Engine {
 }
 
 /// One look at what is left of a request, and what is to be done about it. `true`: nothing is.
-async fn let_go(native: &dyn NativeMaintenance, wish: &NativeWish, order: Order) -> Result<bool, BackendError> {
+async fn let_go(native: &dyn Gate, wish: &NativeWish, order: Order) -> Result<bool, BackendError> {
     match native.look(wish, true).await?.standing {
-        Standing::Absent | Standing::Refused(_) => Ok(true),
+        Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Ok(true),
         // Whoever parked it since is left alone.
         Standing::Lost(_) if order == Order::Ours => Ok(true),
         Standing::Returning(_) if order == Order::Theirs => {

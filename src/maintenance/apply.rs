@@ -12,7 +12,7 @@ use super::{
     ids::{Fence, Uid},
     lock::{Enqueued, Refusal, ServerLock},
     machine::ResetType,
-    node,
+    native, node,
     operate::Outcome,
     queue::{Turn, turn},
     restore, service,
@@ -109,18 +109,18 @@ impl ServerLock {
                 self.withdraw(uid, fence, now)?;
                 return Ok(Applied::Finished(Finish::Withdrawn));
             }
-            Change::Native { granted, said, memory } => self.update(uid, fence, |record| {
-                if let Some(native) = &mut record.native {
+            Change::Native { place, granted, said, memory, again, .. } => self.update(uid, fence, |record| {
+                if let Some(native) = record.native.get_mut(*place) {
                     native.granted = *granted;
                     native.said.clone_from(said);
                     // From before it was entered, and not from a later look.
-                    if native.memory.is_empty() {
+                    if native.memory.is_empty() || *again {
                         native.memory.clone_from(memory);
                     }
                 }
             })?,
             Change::NodeHeld(by) => self.update(uid, fence, |record| record.node.held_by.clone_from(by))?,
-            Change::NativeLost(why) => self.native_lost(uid, fence, why, now)?,
+            Change::NativeLost(place, why) => self.native_lost(uid, fence, *place, why, now)?,
             Change::Progress(progress) => return self.advance(uid, fence, progress),
             Change::Prepared => self.prepared(uid, fence, now)?,
             Change::BeginUpdate => self.begin_update(uid, fence, now)?,
@@ -174,7 +174,7 @@ impl ServerLock {
                 self.extension.effects.retain(|effect| !effects.contains(effect));
             }
             Change::Unreadable { cause, transient } => return self.unreadable(uid, fence, cause, *transient, at),
-            Change::AskExternal => {
+            Change::AskExternal(place) => {
                 let alive = |record: &Maintenance| {
                     record.attachment.as_ref().is_some_and(|it| it.is(fence) && leases.alive(it, now))
                 };
@@ -182,8 +182,8 @@ impl ServerLock {
                     return Ok(Applied::Outdated);
                 }
                 self.update(uid, fence, |record| {
-                    if let Some(native) = &mut record.native {
-                        native.asked = true;
+                    if let Some(gate) = record.native.get_mut(*place) {
+                        gate.asked = true;
                     }
                 })?;
             }
@@ -226,12 +226,20 @@ impl ServerLock {
                 outdated = true;
                 return;
             }
-            let left = match &record.phase {
-                Phase::Preparing(before) if progress.current > before.current => before.step(),
-                _ => None,
-            };
-            if let Some(native) = record.native.as_mut().filter(|_| left == Some(Step::EnterNative)) {
-                native.entered = true;
+            let left = record.phase.progress().filter(|before| progress.current > before.current);
+            let left = left.and_then(Progress::step);
+            match left {
+                Some(Step::EnterNative) => {
+                    if let Some(place) = native::entering(record) {
+                        record.native[place].entered = true;
+                    }
+                }
+                Some(Step::LeaveNative) => {
+                    if let Some(place) = native::leaving(record) {
+                        record.native[place].left = true;
+                    }
+                }
+                _ => {}
             }
             if let Some(current) = progress_of(&mut record.phase) {
                 // What a step called has done what it can once the step is done, by what was observed; an operation of
@@ -295,8 +303,8 @@ impl ServerLock {
             node::note_taken(record, action);
             drain::note_cordoned(record, action);
             record.note_update_call(action);
-            if let Some(native) = record.native.as_mut().filter(|_| *action == Action::EnterNative) {
-                native.asked = true;
+            if let Some(place) = native::entering(record).filter(|_| *action == Action::EnterNative) {
+                record.native[place].asked = true;
             }
             if let Some(progress) = progress_of(&mut record.phase) {
                 progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });

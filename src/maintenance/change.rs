@@ -217,19 +217,25 @@ pub enum Change {
     StopUndoing(String),
     /// It is over.
     Finish(Phase),
-    /// Note what the server's own maintenance system says of our request.
+    /// Note what a gate says of our request.
     Native {
+        /// The gate, by its place in the record.
+        place: usize,
+        /// Its name, for people.
+        by: String,
         /// Whether it allows the start.
         granted: bool,
         /// What it waits for.
         said: Option<String>,
         /// What is to be remembered from before the server is entered.
         memory: BTreeMap<String, String>,
+        /// Whether that is of now, although something was remembered before: nothing of ours is there.
+        again: bool,
     },
     /// Note who holds the Kubernetes Node that runs on it; nobody does.
     NodeHeld(Option<String>),
-    /// The server's own maintenance system says that it is not ours any more, and why: it is not touched again.
-    NativeLost(String),
+    /// A gate, by its place in the record, does not hold the server for us any more, and why.
+    NativeLost(usize, String),
     /// Record the intent of a call, before it is made.
     Intend(Action),
     /// Record what came of the last call.
@@ -245,8 +251,8 @@ pub enum Change {
         /// Whether time may mend it.
         transient: bool,
     },
-    /// Note that an external request may be there, before it is made.
-    AskExternal,
+    /// Note that a request to a gate may be there, before it is made; by its place in the record.
+    AskExternal(usize),
     /// Replace what is asked; an admitted record is prepared again where the server is concerned.
     Respecify(Box<Spec>),
     /// Prepare the server for the specification in force once more.
@@ -275,8 +281,8 @@ impl Change {
             Self::Undone(_) => "the change is undone; in maintenance".to_owned(),
             Self::StopUndoing(why) => format!("the change could not be undone: {why}"),
             Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-            Self::NativeLost(why) => format!("not ours any more: {why}"),
-            Self::Native { granted: true, .. } => "granted by the server's own maintenance system".to_owned(),
+            Self::NativeLost(_, why) => format!("not ours any more: {why}"),
+            Self::Native { granted: true, by, .. } => format!("granted by {by}"),
             Self::Progress(_)
             | Self::Reclaim(_)
             | Self::Native { .. }
@@ -286,7 +292,7 @@ impl Change {
             | Self::Prior(_)
             | Self::Settled(_)
             | Self::Unreadable { .. }
-            | Self::AskExternal
+            | Self::AskExternal(_)
             | Self::Respecify(_)
             | Self::PrepareAgain
             | Self::Abandon(_)

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use super::{
     change::Change,
-    held,
+    gates, held,
     ids::{Fence, Uid},
     lock::{Leases, ServerLock},
     midway::{ends_with_hold, outlast_calls},
-    native, node,
+    node,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     queue::{Queue, Turn, WaitReason, shown_time, turn_in},
@@ -83,6 +83,13 @@ pub enum Decision {
     Look(Need),
     /// One call to the outside, recorded before and after.
     Act(Action),
+    /// Make the request of a waiter to one of its gates, or withdraw it.
+    Ask {
+        /// The gate, by its place in the record.
+        place: usize,
+        /// Whether it is made.
+        enter: bool,
+    },
     /// One change of the record, and nothing else.
     Change(Change),
     /// The process is done.
@@ -140,7 +147,7 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
     // A place that was asked for on purpose stays when the process that goes on with it is stopped.
     let holds = matches!(at.intent.goal, Goal::Hold(_));
-    if at.intent.stop && (only_place || (record.keeps_place && holds && record.native.is_none())) {
+    if at.intent.stop && (only_place || (record.keeps_place && holds && record.native.is_empty())) {
         return Decision::Finished(Finish::Interrupted);
     }
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
@@ -151,16 +158,14 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if let Some(decision) = node::ask(at, record, &turn).filter(|_| !only_place) {
         return decision;
     }
-    if let Some(native) = record.native.as_ref().filter(|_| !only_place)
-        && let Some(decision) = native::ask(at, record, native)
-    {
+    if !only_place && let Some(decision) = gates::ask(at, record, &turn) {
         return decision;
     }
     match turn {
         // Only a place was asked for, and it has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
-            let progress = Progress::new(prepare::steps(&record.spec, record.native.as_ref()), at.now);
+            let progress = Progress::new(prepare::steps(&record.spec, &record.native), at.now);
             Decision::Change(Change::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
@@ -247,7 +252,9 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         let cause = format!("{limit} ended at step {}{}", progress.text(), last.unwrap_or_default());
         return fails(record, cause);
     }
-    if let Some(decision) = native::check(at, record) {
+    if step != Step::LeaveNative
+        && let Some(decision) = gates::check(at, record)
+    {
         return decision;
     }
     let verdict = prepare::judge(step, record, progress, at.facts, at.limits, at.now);
@@ -293,7 +300,7 @@ fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: 
     if at.intent.timed_out {
         return stops(format!("the time limit ended at step {}", progress.text()));
     }
-    if let Some(decision) = native::check(at, record) {
+    if let Some(decision) = gates::check(at, record) {
         return decision;
     }
     let verdict = update::judge(step, record, update, progress, at.facts, at.limits, at.now);
@@ -327,7 +334,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
         return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
     }
     if !matches!(step, Step::LeaveNative | Step::UncordonNode | Step::ReturnNode)
-        && let Some(decision) = native::check(at, record)
+        && let Some(decision) = gates::check(at, record)
     {
         return decision;
     }

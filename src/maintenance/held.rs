@@ -3,9 +3,8 @@
 use super::{
     change::Change,
     decide::{Decision, Finish, Goal, Situation, take_turn},
-    hand_over,
+    gates, hand_over,
     midway::ends_with_hold,
-    native,
     power::{Need, Verdict},
     queue::{Turn, turn_in},
     spec::{CompleteWhen, Kind, WaitFor},
@@ -45,7 +44,7 @@ pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decisi
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
-    if let Some(decision) = native::check(at, record) {
+    if let Some(decision) = gates::check(at, record) {
         return decision;
     }
     if record.is_overdue(at.now) {

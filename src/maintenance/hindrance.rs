@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     approval::{self, Consent, Missing, consent},
     lock::ServerLock,
+    native::Order,
     node,
     queue::shown_time,
     restrictions::Block,
@@ -92,8 +93,10 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
     if let Some((wish, by)) = node::wanted(record).zip(record.node.held_by.clone()) {
         found.push(Hindrance::Node(wish.lease.node.clone(), by));
     }
-    if let Some(native) = record.native.as_ref().filter(|native| !native.granted) {
-        found.push(Hindrance::Native(native.said.clone()));
+    // One that has no queue is asked when it is our turn, and does not block before that.
+    let next = record.native.iter().find(|gate| !gate.granted);
+    if let Some(gate) = next.filter(|gate| gate.asked || gate.said.is_some() || gate.system.order != Order::OnTurn) {
+        found.push(Hindrance::Native(gate.said.clone()));
     }
     found
 }

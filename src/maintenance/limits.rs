@@ -128,7 +128,17 @@ mod tests {
         let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
         let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
         let asking = crate::maintenance::lock::AskingState::default();
-        Request { uid, id, owner: "team".into(), spec, native: None, location: None, runner, keeps_place: true, asking }
+        Request {
+            uid,
+            id,
+            owner: "team".into(),
+            spec,
+            native: Vec::new(),
+            location: None,
+            runner,
+            keeps_place: true,
+            asking,
+        }
     }
 
     proptest! {

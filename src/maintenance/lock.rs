@@ -268,7 +268,7 @@ pub struct Request {
     /// Where the server is reached by whoever asks; `None` where that is not known.
     pub location: Option<Location>,
     /// The server's own maintenance system, where it has one.
-    pub native: Option<System>,
+    pub native: Vec<System>,
     /// Who asks.
     pub runner: Runner,
     /// Whether it keeps its place without a process.

@@ -16,6 +16,7 @@ pub mod drain;
 pub mod effects;
 mod enqueue;
 pub mod extension;
+mod gates;
 pub mod hand_over;
 mod held;
 pub mod hindrance;

@@ -1,4 +1,7 @@
-//! A server's own maintenance system, where it has one: words that rules and backends share, and the rules about it.
+//! Gates: the external systems between a request and its start, in order. Words that rules (`gates.rs`) and backends share.
+//!
+//! The innermost gate is the server's own maintenance system, where it has one; others stand before it (`cluster_api`). A gate
+//! is asked once all before it allow the start, and left once all behind it are left.
 //!
 //! Some of these systems have a queue of their own (metal-operator's ServerMaintenance). Then that queue orders: our slot is
 //! taken only when it has granted our request, and until then our place blocks nobody. Others only know in and out
@@ -9,24 +12,17 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    change::Change,
-    decide::{Decision, Finish, Situation},
-    hindrance::{Hindrance, hindrances},
     ids::Uid,
-    power::{Limits, Need, Verdict, after, pursue},
-    prepare::Facts,
-    queue,
-    state::{Maintenance, Phase, Progress},
-    step::{Action, Reply},
+    state::{Maintenance, Phase},
 };
-use crate::maintenance::machine::ResetType;
-use jiff::Timestamp;
 
 /// Who decides whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// The server's own system has a queue: it is asked before our slot is taken.
     Theirs,
+    /// It allows the start, and has no queue: it is asked before our slot is taken, once it is our turn.
+    OnTurn,
     /// It has none: our queue orders, and it is entered under our slot.
     Ours,
 }
@@ -44,16 +40,55 @@ pub struct System {
     pub boots: bool,
     /// Whether it knows the owners of its servers and asks them. Where it does not, claims and approvals are those of the
     /// coordination store.
-    #[serde(default = "knows_owners", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub owners: bool,
+    /// The gate that it is, where it stands before the server's own system (`cluster_api`); `None`: it is that system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<String>,
+    /// What follows when it takes a server away.
+    #[serde(default, skip_serializing_if = "Loss::is_end")]
+    pub loss: Loss,
 }
 
 /// What was true of every system before it was recorded.
-fn knows_owners() -> bool {
+fn yes() -> bool {
     true
 }
 
+/// What follows when a gate no longer holds a server for us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Loss {
+    /// The server is not ours any more: it is not touched again.
+    #[default]
+    EndsHold,
+    /// It stays ours, and is restored.
+    Restore,
+}
+
+impl Loss {
+    /// Whether it is the one that every system had before it was recorded.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        *self == Self::EndsHold
+    }
+}
+
+impl System {
+    /// A server's own maintenance system that prepares no boot and knows no owners.
+    #[must_use]
+    pub fn own(name: impl Into<String>, order: Order, enters: bool) -> Self {
+        Self { name: name.into(), order, enters, boots: false, owners: false, gate: None, loss: Loss::EndsHold }
+    }
+
+    /// Who this is, in a message about a server.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        if self.gate.is_some() { &self.name } else { "the server's own maintenance system" }
+    }
+}
+
 /// What is known of our request to a server's own system. Part of a maintenance's record.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Native {
     /// The system.
@@ -70,13 +105,36 @@ pub struct Native {
     pub lost: Option<String>,
     /// What the backend wants to know again when the server is left: how things were before it was entered.
     pub memory: BTreeMap<String, String>,
+    /// Whether it was seen to be left again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
 }
 
 impl Native {
     /// Nothing was asked yet.
     #[must_use]
     pub fn new(system: System) -> Self {
-        Self { system, asked: false, granted: false, entered: false, said: None, lost: None, memory: BTreeMap::new() }
+        Self {
+            system,
+            asked: false,
+            granted: false,
+            entered: false,
+            said: None,
+            lost: None,
+            memory: BTreeMap::new(),
+            left: false,
+        }
+    }
+
+    /// Whether it is asked before our slot is taken.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.system.order != Order::Ours
+    }
+
+    /// Whether it still has a request of ours.
+    fn must_be_left(&self) -> bool {
+        self.system.enters && self.asked && !self.left
     }
 }
 
@@ -111,6 +169,8 @@ pub struct NativeWish {
     pub namespace: Option<String>,
     /// See [`Native::memory`].
     pub memory: BTreeMap<String, String>,
+    /// The gates before this one that allow it ([`System::gate`]).
+    pub outer: Vec<String>,
 }
 
 /// Who is asked before a server is taken.
@@ -146,13 +206,15 @@ pub enum Standing {
     Returning(String),
     /// Ours is gone, and left something behind that the next [`Action::LeaveNative`] removes.
     Leftovers(String),
+    /// Nothing of ours is there, and another author's request is: it cannot be made now. The words complete "waiting for".
+    Taken(String),
 }
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("the external request is not there"),
-            Self::Waiting(why) | Self::Entering(why) => write!(f, "waiting for {why}"),
+            Self::Waiting(why) | Self::Entering(why) | Self::Taken(why) => write!(f, "waiting for {why}"),
             Self::Granted => f.write_str("granted"),
             Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {
                 f.write_str(why)
@@ -185,60 +247,16 @@ pub struct NativeView {
     pub behind: Option<Uid>,
 }
 
-/// What a waiter has to do about the server's own system before its turn counts; `None`: nothing.
+/// The gate that is entered next under our slot.
 #[must_use]
-pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, native: &Native) -> Option<Decision> {
-    // What acts under a hold was granted with it.
-    if record.spec.parent.is_some() {
-        return None;
-    }
-    let Some(view) = &at.facts.native else { return Some(Decision::Look(Need::Native)) };
-    let own = hindrances(at.lock, record, at.now).iter().any(|hindrance| !matches!(hindrance, Hindrance::Native(_)));
-    let theirs = native.system.order == Order::Theirs;
-    if own && theirs {
-        // Granted outside its window, or before what else it waits for, it would hold the server for nothing.
-        let there = matches!(view.standing, Standing::Waiting(_) | Standing::Entering(_) | Standing::Granted);
-        return there.then_some(Decision::Act(Action::LeaveNative));
-    }
-    let (granted, said) = match &view.standing {
-        Standing::Refused(why) | Standing::Failed(why) => {
-            return Some(Decision::Finished(Finish::Refused(why.clone())));
-        }
-        Standing::Absent if theirs => return Some(Decision::Act(Action::EnterNative)),
-        Standing::Leftovers(_) if theirs => return Some(Decision::Act(Action::LeaveNative)),
-        Standing::Absent | Standing::Granted | Standing::Leftovers(_) => (true, None),
-        Standing::Waiting(why) | Standing::Entering(why) => (false, Some(why.clone())),
-        Standing::Lost(why) | Standing::Returning(why) => (false, Some(format!("the server: {why}"))),
-    };
-    if native.granted != granted || native.said != said {
-        return Some(Decision::Change(Change::Native { granted, said, memory: view.memory.clone() }));
-    }
-    let said = said?;
-    // The external system grants nothing while the overdue hold has its request there: it has to be released first.
-    let overdue =
-        queue::reclaimable(at.lock, at.leases, at.now).filter(|holder| view.behind.as_ref() == Some(&holder.uid));
-    if let Some(holder) = overdue.filter(|_| !own && !at.intent.timed_out) {
-        return Some(Decision::Change(Change::Reclaim(holder.uid.clone())));
-    }
-    let reason = format!("waiting for {said}");
-    Some(if at.intent.timed_out {
-        Decision::Finished(Finish::TimedOut(reason))
-    } else {
-        let wake = at.lock.holder().and_then(Maintenance::expires_at).filter(|expires| *expires > at.now);
-        Decision::Wait { reason, poll: true, wake }
-    })
+pub fn entering(record: &Maintenance) -> Option<usize> {
+    record.native.iter().position(|gate| gate.system.enters && gate.system.order == Order::Ours && !gate.entered)
 }
 
-/// Whether the server's own system still says that it is ours; `None`: it does, or there is none, or it was not entered.
+/// The gate that is left next: the innermost one that still has something of ours.
 #[must_use]
-pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
-    let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
-    let native = holder.native.as_ref()?;
-    if !native.entered || native.lost.is_some() {
-        return None;
-    }
-    let Some(view) = &at.facts.native else { return Some(Decision::Look(Need::Native)) };
-    taken_away(&view.standing).map(|why| Decision::Change(Change::NativeLost(why)))
+pub fn leaving(record: &Maintenance) -> Option<usize> {
+    record.native.iter().rposition(Native::must_be_left)
 }
 
 /// Why a server that was entered is ours no more, by where its request stands; `None`: it is.
@@ -250,117 +268,95 @@ pub fn taken_away(standing: &Standing) -> Option<String> {
         Standing::Waiting(why) | Standing::Entering(why) | Standing::Returning(why) | Standing::Leftovers(why) => {
             Some(format!("it is out of maintenance again ({why})"))
         }
+        Standing::Taken(why) => Some(format!("it is in use for another purpose ({why})")),
         Standing::Absent => Some("our request is gone".to_owned()),
     }
 }
 
-/// Entering under our slot.
+/// Whether the server's own system prepares what is booted.
 #[must_use]
-pub(super) fn enter(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
-    let Some(view) = &facts.native else { return Verdict::Look(Need::Native) };
-    let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterNative);
-    match &view.standing {
-        Standing::Granted => Verdict::Done,
-        Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
-        Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
-        Standing::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
-        Standing::Waiting(why) => {
-            let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
-                return match entered {
-                    None => Verdict::Wait { why: why.clone(), until: None },
-                    Some(_) => pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now),
-                };
-            };
-            // The system asks the operating system and has no patience that ends: ours does.
-            let until = after(entered.at, limits.graceful_shutdown);
-            if now < until {
-                return Verdict::Wait { why: why.clone(), until: Some(until) };
-            }
-            match &facts.capabilities {
-                None => Verdict::Look(Need::Capabilities),
-                Some(can) if can.can(ResetType::ForceOff) => {
-                    let forced = Action::Reset(ResetType::ForceOff);
-                    pursue(forced, &progress.attempts, limits.power_change, limits, now)
-                }
-                Some(_) => Verdict::Fail(format!("it was not entered in time ({why}), and it cannot be forced off")),
-            }
-        }
-        Standing::Absent | Standing::Leftovers(_) => {
-            pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now)
-        }
-    }
-}
-
-/// Leaving: the last step of giving back.
-#[must_use]
-pub(super) fn leave(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
-    let Some(view) = &facts.native else { return Verdict::Look(Need::Native) };
-    match &view.standing {
-        // A request that was refused was never ours to take back.
-        Standing::Absent | Standing::Refused(_) => Verdict::Done,
-        Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
-        // Leaving can take several calls, each of which finds what the one before left.
-        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
-        Standing::Waiting(_)
-        | Standing::Entering(_)
-        | Standing::Granted
-        | Standing::Lost(_)
-        | Standing::Failed(_)
-        | Standing::Leftovers(_) => {
-            match pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now) {
-                Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
-                verdict => verdict,
-            }
-        }
-    }
-}
-
-/// Whether the last call to leave was accepted, and another one may follow.
-fn goes_on(progress: &Progress, limits: &Limits) -> bool {
-    let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveNative).rev();
-    let accepted = calls.next().is_some_and(|last| last.reply == Reply::Accepted);
-    accepted && calls.count() + 1 < limits.attempts
-}
-
-/// Whether what shall be booted is ready; `None` where the system does not prepare it.
-#[must_use]
-pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
-    if !boots(record) {
-        return None;
-    }
-    let Some(view) = &facts.native else { return Some(Verdict::Look(Need::Native)) };
-    match &view.boot {
-        Some(BootReadiness::Ready) => None,
-        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
-        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
-        None => Some(Verdict::Wait { why: "the boot configuration is not there yet".to_owned(), until: None }),
-    }
+pub fn prepares_boot(gates: &[Native]) -> bool {
+    gates.iter().any(|gate| gate.system.boots)
 }
 
 /// Whether the server's own system prepares what a record boots.
 #[must_use]
 pub fn boots(record: &Maintenance) -> bool {
-    record.spec.boot.is_some() && record.native.as_ref().is_some_and(|native| native.system.boots)
+    record.spec.boot.is_some() && prepares_boot(&record.native)
 }
 
 /// Whether the server's own system keeps the power that a record asks for.
 #[must_use]
 pub(super) fn keeps_power(record: &Maintenance) -> bool {
-    record.native.as_ref().is_some_and(|native| native.system.boots && native.system.enters)
+    record.native.iter().any(|gate| gate.system.boots && gate.system.enters)
+}
+
+/// The server's own maintenance system, where it has one: the innermost gate.
+#[must_use]
+pub fn own(gates: &[Native]) -> Option<&Native> {
+    gates.iter().find(|gate| gate.system.gate.is_none())
+}
+
+/// The gates that stand before the server's own system and allow the start, and were not left since.
+#[must_use]
+pub fn outer(gates: &[Native]) -> Vec<String> {
+    gates.iter().filter(|gate| gate.granted && !gate.left).filter_map(|gate| gate.system.gate.clone()).collect()
+}
+
+/// Whether a request of a record may be in an external system.
+#[must_use]
+pub fn is_asked(record: &Maintenance) -> bool {
+    record.native.iter().any(|gate| gate.asked)
+}
+
+/// Why a server that was taken away is not restored; `None`: it is ours to restore.
+#[must_use]
+pub fn lost(record: &Maintenance) -> Option<&str> {
+    record.native.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
 }
 
 /// Whether the server may be put back as it was: not when it is not ours any more, nor when it never was.
 #[must_use]
 pub fn may_restore(record: &Maintenance) -> bool {
-    record.native.as_ref().is_none_or(|native| {
-        native.lost.is_none() && (native.entered || !native.system.enters || record.spec.parent.is_some())
-    })
+    let mut gates = record.native.iter().filter(|gate| gate.system.loss == Loss::EndsHold);
+    gates.all(|gate| gate.lost.is_none() && (gate.entered || !gate.system.enters || record.spec.parent.is_some()))
 }
 
-/// Whether a record in this state still has something to take back from the server's own system.
+/// How many gates still have a request of a record in this state.
 #[must_use]
-pub fn must_leave(record: &Maintenance) -> bool {
-    record.spec.parent.is_none()
-        && record.native.as_ref().is_some_and(|native| native.system.enters && native.asked)
-        && !matches!(record.phase, Phase::Completed { .. } | Phase::Failed { .. })
+pub fn to_leave(record: &Maintenance) -> usize {
+    let over = matches!(record.phase, Phase::Completed { .. } | Phase::Failed { .. });
+    if over || record.spec.parent.is_some() {
+        return 0;
+    }
+    record.native.iter().filter(|gate| gate.must_be_left()).count()
+}
+
+/// The gates of a record, as they are stored: a record of one gate has the form that it had when there was never another one.
+pub(super) mod stored {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Native;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        One(Box<Native>),
+        Chain(Vec<Native>),
+    }
+
+    pub(in crate::maintenance) fn serialize<S: Serializer>(gates: &[Native], to: S) -> Result<S::Ok, S::Error> {
+        match gates {
+            [one] => one.serialize(to),
+            gates => gates.serialize(to),
+        }
+    }
+
+    pub(in crate::maintenance) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Native>, D::Error> {
+        Ok(match Option::<Stored>::deserialize(from)? {
+            None => Vec::new(),
+            Some(Stored::One(one)) => vec![*one],
+            Some(Stored::Chain(gates)) => gates,
+        })
+    }
 }

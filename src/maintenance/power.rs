@@ -96,8 +96,8 @@ pub enum Need {
     Preparer,
     /// Whether the URL of `complete_when` answers as agreed.
     Completion,
-    /// Where our request to the server's own maintenance system stands.
-    Native,
+    /// Where our request to a gate stands, by its place in the record.
+    Native(usize),
     /// Whose the Lease of its Kubernetes Node is.
     Node,
     /// Whether that Node is cordoned, and which Pods are left on it.

@@ -1,13 +1,16 @@
 //! The rules of the steps from a free server to a prepared one.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::{
     address,
     drain::{self, DrainView},
+    gates,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
     media,
-    native::{self, Native, NativeView, Order},
+    native::{self, Native, NativeView},
     node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
@@ -37,8 +40,8 @@ pub struct Facts {
     pub preparer: Option<Result<(), String>>,
     /// The word of `complete_when`'s URL.
     pub completion: Option<Result<(), String>>,
-    /// The server's own maintenance system.
-    pub native: Option<NativeView>,
+    /// The gates, by their places in the record.
+    pub native: BTreeMap<usize, NativeView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
     /// That Node and its Pods.
@@ -49,15 +52,14 @@ pub struct Facts {
 
 /// The steps that a wish needs, in order.
 #[must_use]
-pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
+pub fn steps(spec: &Spec, gates: &[Native]) -> Vec<Step> {
     let mut steps = Vec::new();
     if spec.parent.is_none() && spec.node.as_ref().is_some_and(|node| node.take) {
         steps.push(Step::TakeNode);
     }
     steps.push(Step::RecordPriorState);
-    let system = native.map(|native| &native.system);
-    let prepared_there = system.is_some_and(|system| system.boots);
-    let entered = system.is_some_and(|system| system.enters && system.order == Order::Ours) && spec.parent.is_none();
+    let prepared_there = native::prepares_boot(gates);
+    let is_entered = |gate: &&Native| gate.system.enters && !gate.is_external() && spec.parent.is_none();
     // Nothing was done yet if the image is not what was meant.
     if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
         steps.push(Step::CheckImage);
@@ -65,18 +67,20 @@ pub fn steps(spec: &Spec, native: Option<&Native>) -> Vec<Step> {
     if drain::wanted(spec).is_some() {
         steps.push(Step::DrainNode);
     }
-    if entered {
-        steps.push(Step::EnterNative);
-    }
+    steps.extend(gates.iter().filter(is_entered).map(|_| Step::EnterNative));
     if spec.operation.is_some() {
         steps.push(Step::Operate);
     }
     if spec.service.is_some() {
         steps.push(Step::Service);
     }
-    // The server is free as soon as an operation is done: its Node has to be back before.
-    if spec.kind == Kind::Operation && steps.contains(&Step::DrainNode) {
-        steps.push(Step::UncordonNode);
+    // The server is free as soon as an operation is done: its Node has to be back before, and its gates left.
+    if spec.kind == Kind::Operation {
+        if steps.contains(&Step::DrainNode) {
+            steps.push(Step::UncordonNode);
+        }
+        let entered = gates.iter().filter(|gate| gate.system.enters && spec.parent.is_none());
+        steps.extend(entered.map(|_| Step::LeaveNative));
     }
     if let Some(boot) = &spec.boot {
         if spec.server_power.is_some() {
@@ -120,7 +124,8 @@ pub fn judge(
         },
         Step::DrainNode => drain::drain(record, progress, facts, limits, now),
         Step::UncordonNode => drain::uncordon(record, progress, facts, limits, now),
-        Step::EnterNative => native::enter(progress, facts, limits, now),
+        Step::LeaveNative => gates::leave(record, progress, facts, limits, now),
+        Step::EnterNative => gates::enter(record, progress, facts, limits, now),
         Step::SwitchOff => {
             let Some(machine) = &facts.machine else {
                 return Verdict::Look(Need::Machine);
@@ -140,7 +145,7 @@ pub fn judge(
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
         Step::Service => service::begin(progress, facts, limits, now),
-        Step::AwaitReady => match (native::ready(record, facts), &facts.preparer) {
+        Step::AwaitReady => match (gates::ready(record, facts), &facts.preparer) {
             (Some(verdict), _) => verdict,
             _ if record.spec.boot.as_ref().is_none_or(|boot| boot.ready_when.is_none()) => Verdict::Done,
             (None, None) => Verdict::Look(Need::Preparer),

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::{
-    address, drain,
+    address, drain, gates,
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
     native, node,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
@@ -21,9 +21,7 @@ use super::{
 pub fn steps(record: &Maintenance) -> Vec<Step> {
     let mut steps = steps_on_the_machine(record);
     // Last: a claimed server that is handed back switched off would boot from the network.
-    if native::must_leave(record) {
-        steps.push(Step::LeaveNative);
-    }
+    steps.extend((0..native::to_leave(record)).map(|_| Step::LeaveNative));
     if record.drained.is_some() {
         steps.push(Step::UncordonNode);
     }
@@ -108,7 +106,7 @@ pub fn judge(
     now: Timestamp,
 ) -> Verdict {
     if step == Step::LeaveNative {
-        return native::leave(progress, facts, limits, now);
+        return gates::leave(record, progress, facts, limits, now);
     }
     if step == Step::UncordonNode {
         return drain::uncordon(record, progress, facts, limits, now);

@@ -238,9 +238,10 @@ pub struct Maintenance {
     /// Where the server is reached and its external request lies; `None` in records of versions that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
-    /// What is known of our request to the server's own maintenance system, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub native: Option<Native>,
+    /// What is known of our requests to the gates before the server, the outermost first; the last one is the server's own
+    /// maintenance system, where it has one.
+    #[serde(default, with = "super::native::stored", skip_serializing_if = "Vec::is_empty")]
+    pub native: Vec<Native>,
     /// What is known of the Lease of the Kubernetes Node that runs on it.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
     pub node: NodeRecord,

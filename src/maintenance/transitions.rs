@@ -8,7 +8,6 @@ use super::{
     approval::{Consent, consent},
     ids::{Attachment, Fence, Runner, Token, Uid},
     lock::{AuditEvent, Leases, Refusal, ServerLock, Slot, place_kept_until},
-    native::Order,
     power::after,
     restore,
     spec::Spec,
@@ -128,8 +127,8 @@ impl ServerLock {
         let first = matches!(record.phase, Phase::Pending);
         record.phase = next;
         record.admitted_at.get_or_insert(now);
-        if let Some(native) = record.native.as_mut().filter(|native| native.system.order == Order::Theirs) {
-            native.entered |= native.system.enters && native.granted;
+        for gate in record.native.iter_mut().filter(|gate| gate.is_external()) {
+            gate.entered |= gate.system.enters && gate.granted;
         }
         if first {
             record.closes_at = record.spec.window.as_ref().and_then(|window| window.gives_back_at(now));
@@ -289,13 +288,20 @@ impl ServerLock {
         Ok(())
     }
 
-    /// The server's own maintenance system says that it is not ours any more: whatever was planned for it is dropped, and
-    /// only our request there is taken back.
-    pub fn native_lost(&mut self, uid: &Uid, fence: Fence, why: &str, now: Timestamp) -> Result<(), Refusal> {
+    /// A gate does not hold the server for us any more: whatever was planned for it is dropped. Where the server is not ours
+    /// without that gate, only our requests are withdrawn; otherwise it is restored.
+    pub fn native_lost(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        place: usize,
+        why: &str,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
-        if let Some(native) = &mut record.native {
-            native.lost = Some(why.to_owned());
-        }
+        let Some(gate) = record.native.get_mut(place) else { return Ok(()) };
+        gate.lost = Some(why.to_owned());
+        let cause = format!("{} took it away: {why}", gate.system.shown());
         let progress = Progress::new(restore::steps(record), now);
         if let Phase::Releasing { progress: current, stuck, .. } = &mut record.phase {
             *current = progress;
@@ -303,7 +309,6 @@ impl ServerLock {
             self.audit_uid(now, uid, "lost", why.to_owned());
             return Ok(());
         }
-        let cause = format!("the server's own maintenance system took it away: {why}");
         self.audit_uid(now, uid, "lost", why.to_owned());
         self.begin_release(uid, fence, Ending::Failed(cause), progress, now)
     }

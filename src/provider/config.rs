@@ -17,6 +17,7 @@ use crate::{
 
 use super::{
     backend_block::{block_attribute, has_unknown, read},
+    cluster_api::{ClusterApiModel, cluster_api_attributes},
     kubernetes_node::{KubernetesNodeModel, kubernetes_node_attributes},
     node_leases::{NodeLeasesModel, node_leases_attributes},
     schema::{attributes, optional, schema},
@@ -39,6 +40,7 @@ pub struct ProviderModel {
     image_ca_certificate_file: Text,
     node_leases: Value<NodeLeasesModel>,
     kubernetes_node: Value<KubernetesNodeModel>,
+    cluster_api: Value<ClusterApiModel>,
     /// The blocks of the backends, by name.
     #[serde(flatten)]
     backends: BTreeMap<String, ValueAny>,
@@ -99,6 +101,13 @@ pub(super) fn provider_schema() -> Schema {
             ),
         ),
         (
+            "cluster_api",
+            optional(
+                cluster_api_attributes(),
+                "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`.",
+            ),
+        ),
+        (
             "kubernetes_node",
             optional(
                 kubernetes_node_attributes(),
@@ -135,6 +144,7 @@ impl ProviderModel {
         ];
         self.backends.values().any(has_unknown)
             || unknown_within(&self.kubernetes_node, KubernetesNodeModel::has_unknown)
+            || unknown_within(&self.cluster_api, ClusterApiModel::has_unknown)
             || unknown_within(&self.node_leases, NodeLeasesModel::has_unknown)
             || unknown_within(&self.windows, |windows| windows.values().any(WindowModel::has_unknown))
             || self.history_days.is_unknown()
@@ -179,6 +189,17 @@ impl ProviderModel {
             Value::Value(nodes) => Some(nodes.check(diags)),
             _ => None,
         };
+        let cluster_api = match &self.cluster_api {
+            Value::Value(machines) => Some(machines.check(diags)),
+            _ => None,
+        };
+        let drained = kubernetes_node.iter().flat_map(|nodes| nodes.nodes.keys());
+        let asked = |server: &&String| cluster_api.as_ref().is_some_and(|it| it.machines.contains_key(*server));
+        for server in drained.filter(asked) {
+            let at = path("cluster_api").attribute("machines").key(server.clone());
+            let problem = "The maintenance controller drains the Node of a Machine. Name the server in one of the two.";
+            bad(diags, at, "A server is in cluster_api and in kubernetes_node", problem);
+        }
         if !diags.errors.is_empty() {
             return None;
         }
@@ -198,6 +219,7 @@ impl ProviderModel {
             backend,
             node_leases,
             kubernetes_node,
+            cluster_api,
         })
     }
 

@@ -80,6 +80,7 @@ pub(super) struct ServerModel {
     endpoint: Text,
     system_id: Text,
     labels: Texts,
+    gates: Texts,
     check_capabilities: ValueBool,
     check: Value<CheckModel>,
 }
@@ -126,6 +127,13 @@ impl DataSource for Server {
                     ),
                 ),
                 ("labels", computed(Map(Box::new(String)), "Its labels in the inventory.")),
+                (
+                    "gates",
+                    computed(
+                        Map(Box::new(String)),
+                        "What the gates before it say, by their names: `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
+                    ),
+                ),
                 ("address", computed(String, "Where its BMC is reached, without credentials.")),
                 ("reachable", computed(Bool, "Whether the BMC answered.")),
                 (
@@ -270,6 +278,8 @@ impl DataSource for Server {
                 }
             }
         }
+        let gates = self.cell.unless_stopped(engine.gate_states(&name)).await?;
+        model.gates = Value::Value(gates.into_iter().map(|(gate, state)| (gate, Value::Value(state))).collect());
         if let Some(found) = engine.backend().external_state(&name).await {
             model.state = known(Some(found.state).filter(|state| !state.is_empty()));
             model.claim = known(found.user);

@@ -7,6 +7,7 @@ use crate::{
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, Uid},
+        native,
         state::{Ending, Maintenance, Phase},
     },
     plugin::diagnostic,
@@ -43,7 +44,7 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
                 diags.add_warning(handed_over(record, next));
                 return Some(());
             }
-            if let Some(why) = record.native.as_ref().and_then(|native| native.lost.as_ref()) {
+            if let Some(why) = native::lost(record) {
                 let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
                     "External maintenance system revoked the server",

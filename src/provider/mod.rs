@@ -10,6 +10,7 @@ mod boot_proof;
 mod cell;
 mod claim_end;
 mod claim_model;
+mod cluster_api;
 mod cluster_approval;
 mod cluster_claim;
 mod config;

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    backend::plug::{BackendPlugin, Block, PLUGINS},
+    backend::{
+        cluster_api::MachineName,
+        plug::{BackendPlugin, Block, PLUGINS},
+    },
     maintenance::window::WindowSpec,
 };
 
@@ -40,6 +43,8 @@ pub struct Input {
     pub node_leases: Option<NodeLeasesInput>,
     /// How those are drained.
     pub kubernetes_node: Option<KubernetesNodeInput>,
+    /// The Machines of Cluster API that the servers are.
+    pub cluster_api: Option<ClusterApiInput>,
 }
 
 /// A backend and its block.
@@ -56,6 +61,21 @@ impl Default for BackendInput {
     fn default() -> Self {
         Self { plugin: PLUGINS[0], block: Block::default() }
     }
+}
+
+/// Which Machines of Cluster API the servers are, as it was written.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterApiInput {
+    /// The Machine of a server, by the server's name.
+    pub machines: BTreeMap<String, MachineName>,
+    /// The kubeconfig file of the management cluster.
+    pub kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub context: Option<String>,
+    /// The kubeconfig file of the workload cluster.
+    pub workload_kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub workload_context: Option<String>,
 }
 
 /// Which Kubernetes Nodes run on which servers, as it was written.

@@ -4,6 +4,7 @@
 //! it.
 
 mod error;
+mod gates;
 mod identity;
 mod input;
 mod nodes;
@@ -24,7 +25,7 @@ use crate::{
 pub use crate::backend::plug::Warning;
 pub use error::SettingsError;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{BackendInput, Input, KubernetesNodeInput, NodeLeasesInput};
+pub use input::{BackendInput, ClusterApiInput, Input, KubernetesNodeInput, NodeLeasesInput};
 pub use secrets::image_addresses;
 pub use store::{missing_store, open_store};
 
@@ -98,6 +99,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
     let nodes = nodes::nodes(input.node_leases, input.kubernetes_node, &store.address(), env, &clock)?;
+    let gates = gates::gates(input.cluster_api, env, &clock);
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {
@@ -132,6 +134,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         windows: input.windows,
         always_perform: input.always_perform_maintenance,
         nodes,
+        gates,
         tuning,
     });
     Ok(Built { engine, warnings })

@@ -14,6 +14,7 @@ mod support;
 
 mod bad_input;
 mod bmc_matrix;
+mod cluster_api;
 mod command_line;
 mod crash;
 mod degraded;

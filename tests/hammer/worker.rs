@@ -220,6 +220,7 @@ impl Worker {
             windows: BTreeMap::new(),
             always_perform: false,
             nodes: Nodes::default(),
+            gates: Vec::new(),
             tuning: self.tuning(),
         }))
     }

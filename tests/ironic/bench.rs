@@ -129,6 +129,7 @@ pub fn wish() -> NativeWish {
         enters: true,
         namespace: None,
         memory: BTreeMap::new(),
+        outer: Vec::new(),
     }
 }
 

@@ -161,6 +161,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
         name: "the maintenance flag of node n1".into(),
         server: "n1".into(),
         parks: true,
+        gate: None,
     };
     assert_eq!(found, std::slice::from_ref(&expected));
     let native = bench.machine();

@@ -56,6 +56,7 @@ fn wish(uid: &str) -> NativeWish {
         enters: true,
         namespace: None,
         memory: BTreeMap::new(),
+        outer: Vec::new(),
     }
 }
 

@@ -62,6 +62,7 @@ impl Protocol {
         let change = match decision {
             Decision::Wait { .. } | Decision::Change(Change::Reclaim(_)) => return false,
             Decision::Look(need) => panic!("{need:?} is not in this world"),
+            Decision::Ask { place, .. } => panic!("gate {place} is not in this world"),
             Decision::Act(Action::Record) => Change::Prior(Box::new(PriorState {
                 power: world.machine.power(),
                 boot: None,

@@ -170,6 +170,7 @@ impl Bench {
             windows: BTreeMap::new(),
             always_perform: false,
             nodes: Nodes::default(),
+            gates: Vec::new(),
             tuning: Tuning {
                 limits: Limits {
                     graceful_shutdown: Duration::from_millis(1200),

@@ -119,8 +119,7 @@ fn joins(lock: &mut ServerLock, wish: &Request, leases: &Leases, now: Timestamp)
 fn held(name: &str, phase: Phase) -> ServerLock {
     let mut lock = ServerLock::new(key(name));
     let leases = Leases([(runner(1).id, at(30)), (runner(2).id, at(30))].into());
-    let system =
-        System { name: "metal-operator".into(), order: Order::Theirs, enters: true, boots: true, owners: true };
+    let system = System { boots: true, owners: true, ..System::own("metal-operator", Order::Theirs, true) };
     let claim = Claim {
         uid: Uid(format!("claim-{name}")),
         id: id(&format!("claim-{name}")),
@@ -132,7 +131,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
     };
     lock.claim(claim, at(0)).unwrap();
     let mut wish = asks(&format!("hold-{name}"), 1, full());
-    wish.native = Some(system);
+    wish.native = vec![system];
     wish.runner.run = Some("ci-4711".into());
     let (uid, generation) = joins(&mut lock, &wish, &leases, at(1));
     let digest = lock.get(&uid).unwrap().digest.clone();
@@ -206,7 +205,7 @@ fn again(record: &Maintenance) -> Request {
         id: record.id.clone(),
         owner: record.owner.clone(),
         spec: record.spec.clone(),
-        native: None,
+        native: Vec::new(),
         runner: runner(9),
         keeps_place: record.keeps_place,
         location: None,

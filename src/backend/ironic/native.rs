@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, Machine, NativeMaintenance, NativeRequest, Outlook},
+    backend::{BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook},
     maintenance::{
         machine::{PowerState, ResetType},
         native::{NativeView, NativeWish, Order, Standing, System},
@@ -38,6 +38,7 @@ pub(super) fn request(node: &Node) -> Option<NativeRequest> {
         name: format!("the maintenance flag of node {server}"),
         server,
         parks: true,
+        gate: None,
     })
 }
 
@@ -117,9 +118,9 @@ impl NodeMachine {
 }
 
 #[async_trait]
-impl NativeMaintenance for NodeMachine {
-    async fn system(&self, operation: bool) -> Result<System, BackendError> {
-        Ok(System { name: "Ironic".to_owned(), order: Order::Ours, enters: !operation, boots: false, owners: false })
+impl Gate for NodeMachine {
+    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
+        Ok(Some(System::own("Ironic", Order::Ours, !operation)))
     }
 
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
@@ -189,14 +190,6 @@ impl NativeMaintenance for NodeMachine {
         self.fleet.change(Method::DELETE, &node, FLAG, LEAST, None).await.map(|_| ())
     }
 
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        self.held_by(wish, true)
-    }
-
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        self.held_by(wish, false)
-    }
-
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
         let node = self.fleet.node(&self.server, false).await?;
         let of_this = |request| NativeRequest { server: self.server.clone(), ..request };
@@ -218,16 +211,6 @@ impl NativeMaintenance for NodeMachine {
     /// Ironic reports no changes: waiters poll.
     async fn changed(&self) {
         std::future::pending::<()>().await;
-    }
-
-    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
-        let node = self.fleet.read(&self.server).await?;
-        match reset {
-            ResetType::ForceOff | ResetType::GracefulShutdown if node.disable_power_off => {
-                Err(self.fleet.client.unsupported(format!("node {}: disable_power_off is set on it", self.server)))
-            }
-            _ => Ok(()),
-        }
     }
 
     async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
@@ -270,5 +253,26 @@ impl NativeMaintenance for NodeMachine {
             _ => {}
         }
         Ok(Outlook { lines, approval_missing: None, ahead })
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for NodeMachine {
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        self.held_by(wish, true)
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        self.held_by(wish, false)
+    }
+
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        let node = self.fleet.read(&self.server).await?;
+        match reset {
+            ResetType::ForceOff | ResetType::GracefulShutdown if node.disable_power_off => {
+                Err(self.fleet.client.unsupported(format!("node {}: disable_power_off is set on it", self.server)))
+            }
+            _ => Ok(()),
+        }
     }
 }

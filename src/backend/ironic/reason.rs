@@ -104,6 +104,7 @@ pub(super) mod tests {
             enters: true,
             namespace: None,
             memory: BTreeMap::new(),
+            outer: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     backend::{
-        BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
+        BackendError, BootControl, Consumer, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
         cluster::{not_now, text},
     },
     maintenance::{
@@ -176,6 +176,16 @@ impl Machine for HostMachine {
 
     fn native(&self) -> Option<&dyn NativeMaintenance> {
         Some(self)
+    }
+
+    async fn consumer(&self) -> Result<Option<Consumer>, BackendError> {
+        let object = self.host(self.fresh).await?;
+        let part = |field: &str| text(&object, &format!("/spec/consumerRef/{field}")).map(str::to_owned);
+        Ok(part("kind").zip(part("name")).map(|(kind, name)| Consumer {
+            kind,
+            name,
+            namespace: part("namespace").unwrap_or_else(|| self.hosts.namespace.clone()),
+        }))
     }
 }
 

@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 
 use crate::{
     backend::{
-        BackendError, Machine, NativeMaintenance, NativeRequest, Outlook,
+        BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook,
         cluster::{OUR_ID, annotation, name, not_now},
     },
     clock::within,
@@ -100,14 +100,15 @@ pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
         name: format!("the hold of {}", host.shown()),
         server: name(object).to_owned(),
         parks: true,
+        gate: None,
     })
 }
 
 #[async_trait]
-impl NativeMaintenance for HostMachine {
-    async fn system(&self, operation: bool) -> Result<System, BackendError> {
+impl Gate for HostMachine {
+    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
         let name = "Metal3 (BareMetalHost)".to_owned();
-        Ok(System { name, order: Order::Ours, enters: !operation, boots: false, owners: false })
+        Ok(Some(System::own(name, Order::Ours, !operation)))
     }
 
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
@@ -166,14 +167,6 @@ impl NativeMaintenance for HostMachine {
         }
     }
 
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.held_by(wish, true))
-    }
-
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.held_by(wish, false))
-    }
-
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
         let host = self.hosts.host(&self.name, false).await?;
         Ok(host.iter().filter_map(|object| request(object)).collect())
@@ -209,34 +202,6 @@ impl NativeMaintenance for HostMachine {
                 return;
             }
         }
-    }
-
-    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
-        let object = self.host(true).await?;
-        let host = Host(&object);
-        if self.hosts.hold == Hold::PowerOff {
-            return Err(BackendError::Unsupported {
-                address: self.address(),
-                what: "with hold = \"power_off\" nothing but power off is possible; use hold = \"detach\"".to_owned(),
-            });
-        }
-        let undone = match reset {
-            ResetType::On => !host.online(),
-            ResetType::ForceOff | ResetType::GracefulShutdown => host.online(),
-            _ => false,
-        };
-        if !undone {
-            return Ok(());
-        }
-        let wanted = if host.online() { "on" } else { "off" };
-        Err(BackendError::Unsupported {
-            address: self.address(),
-            what: format!(
-                "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Make the operation under a \
-                 metal_server_maintenance (maintenance_id), or change spec.online",
-                host.shown()
-            ),
-        })
     }
 
     async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
@@ -287,5 +252,44 @@ impl NativeMaintenance for HostMachine {
             _ => {}
         }
         Ok(Outlook { lines, approval_missing: None, ahead })
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for HostMachine {
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, true))
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, false))
+    }
+
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        let object = self.host(true).await?;
+        let host = Host(&object);
+        if self.hosts.hold == Hold::PowerOff {
+            return Err(BackendError::Unsupported {
+                address: self.address(),
+                what: "with hold = \"power_off\" nothing but power off is possible; use hold = \"detach\"".to_owned(),
+            });
+        }
+        let undone = match reset {
+            ResetType::On => !host.online(),
+            ResetType::ForceOff | ResetType::GracefulShutdown => host.online(),
+            _ => false,
+        };
+        if !undone {
+            return Ok(());
+        }
+        let wanted = if host.online() { "on" } else { "off" };
+        Err(BackendError::Unsupported {
+            address: self.address(),
+            what: format!(
+                "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Make the operation under a \
+                 metal_server_maintenance (maintenance_id), or change spec.online",
+                host.shown()
+            ),
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    backend::{BackendError, Machine, NativeMaintenance, NativeRequest, Outlook},
+    backend::{BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook},
     maintenance::{
         machine::ResetType,
         native::{Asks, NativeView, NativeWish, Order, Standing, System},
@@ -52,12 +52,12 @@ impl OperatorMachine {
 }
 
 #[async_trait]
-impl NativeMaintenance for OperatorMachine {
-    async fn system(&self, operation: bool) -> Result<System, BackendError> {
+impl Gate for OperatorMachine {
+    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
         let found = self.fleet.found().await?;
         let order = if found.way == Way::Park || operation { Order::Ours } else { Order::Theirs };
         let boots = found.way == Way::Legacy && !operation;
-        Ok(System { name: found.name(), order, enters: !operation, boots, owners: true })
+        Ok(Some(System { boots, owners: true, ..System::own(found.name(), order, !operation) }))
     }
 
     async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
@@ -79,14 +79,6 @@ impl NativeMaintenance for OperatorMachine {
         }
     }
 
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.held_by(wish, true))
-    }
-
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.held_by(wish, false))
-    }
-
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
         orphans::of(&self.fleet, &self.name).await
     }
@@ -106,7 +98,9 @@ impl NativeMaintenance for OperatorMachine {
                 let (space, name) = (request.namespace(), request.name());
                 format!("kubectl delete servermaintenance -n {space} {name}")
             }
-            Order::Ours => format!("kubectl annotate server {} --overwrite {OPERATION}=unpark", self.name),
+            Order::Ours | Order::OnTurn => {
+                format!("kubectl annotate server {} --overwrite {OPERATION}=unpark", self.name)
+            }
         }
     }
 
@@ -127,13 +121,6 @@ impl NativeMaintenance for OperatorMachine {
             if self.mark().await != before {
                 return;
             }
-        }
-    }
-
-    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
-        match reset {
-            ResetType::On | ResetType::ForceOff => operation::would_last(&self.fleet, &self.name, reset).await,
-            _ => Ok(()),
         }
     }
 
@@ -184,5 +171,23 @@ impl NativeMaintenance for OperatorMachine {
             lines.push(format!("It would be refused: {why}."));
         }
         Ok(Outlook { lines, approval_missing, ahead })
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for OperatorMachine {
+    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, true))
+    }
+
+    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.held_by(wish, false))
+    }
+
+    async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
+        match reset {
+            ResetType::On | ResetType::ForceOff => operation::would_last(&self.fleet, &self.name, reset).await,
+            _ => Ok(()),
+        }
     }
 }

@@ -20,6 +20,7 @@ fn request(object: &DynamicObject, parks: bool) -> Option<NativeRequest> {
         server: if parks { full.clone() } else { text(object, "/spec/serverRef/name")?.to_owned() },
         name: if parks { format!("the parking of Server {full}") } else { format!("ServerMaintenance {full}") },
         parks,
+        gate: None,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    backend::{NativeMaintenance, NativeRequest, Outlook},
+    backend::{Gate, NativeMaintenance, NativeRequest, Outlook},
     maintenance::native::{NativeView, NativeWish, Order, Standing, System},
 };
 
@@ -32,11 +32,11 @@ fn failing(error: Option<&BackendError>) -> Result<(), BackendError> {
 }
 
 #[async_trait]
-impl NativeMaintenance for Operated {
-    async fn system(&self, _operation: bool) -> Result<System, BackendError> {
+impl Gate for Operated {
+    async fn system(&self, _operation: bool) -> Result<Option<System>, BackendError> {
         let flag = self.said.lock().unwrap().flag;
         let order = if flag { Order::Ours } else { Order::Theirs };
-        Ok(System { name: "theirs".into(), order, enters: true, boots: false, owners: !flag })
+        Ok(Some(System { owners: !flag, ..System::own("theirs", order, true) }))
     }
     async fn look(&self, wish: &NativeWish, _fresh: bool) -> Result<NativeView, BackendError> {
         let said = self.said.lock().unwrap();
@@ -60,12 +60,6 @@ impl NativeMaintenance for Operated {
         said.request = None;
         Ok(())
     }
-    fn under(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.clone())
-    }
-    fn shown(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
-        Arc::new(self.clone())
-    }
     async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
         Ok(Vec::new())
     }
@@ -80,6 +74,17 @@ impl NativeMaintenance for Operated {
     }
     async fn outlook(&self, _wish: &NativeWish) -> Result<Outlook, BackendError> {
         Ok(Outlook::default())
+    }
+}
+
+#[async_trait]
+impl NativeMaintenance for Operated {
+    fn under(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.clone())
+    }
+
+    fn shown(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+        Arc::new(self.clone())
     }
 }
 

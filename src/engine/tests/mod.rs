@@ -395,6 +395,7 @@ impl World {
             windows: std::collections::BTreeMap::new(),
             always_perform: false,
             nodes: super::Nodes::default(),
+            gates: Vec::new(),
             tuning: Tuning::default(),
         })
     }

@@ -1,0 +1,71 @@
+# A server that is a Machine of Cluster API: its Node is drained by the maintenance controller before the server is taken.
+
+terraform {
+  required_providers {
+    metal = {
+      source = "localhost/metal-maintenance/metal"
+    }
+  }
+}
+
+variable "host" {
+  description = "The name of the BareMetalHost"
+  type        = string
+}
+
+variable "namespace" {
+  description = "Its namespace"
+  type        = string
+  default     = "metal3"
+}
+
+variable "kubeconfig" {
+  description = "A kubeconfig file of the management cluster; leave it out for the usual places"
+  type        = string
+  default     = null
+}
+
+variable "workload_kubeconfig" {
+  description = "A kubeconfig file of the cluster that has the Nodes; leave it out where that is the management cluster"
+  type        = string
+  default     = null
+}
+
+provider "metal" {
+  cluster_api = {
+    kubeconfig          = var.kubeconfig
+    workload_kubeconfig = var.workload_kubeconfig
+  }
+
+  metal3 = {
+    kubeconfig = var.kubeconfig
+    namespace  = var.namespace
+  }
+}
+
+resource "metal_server_maintenance" "bios" {
+  server    = var.host
+  namespace = "ops"
+  name      = "bios-2-19"
+  policy    = "Enforced"
+  reason    = "BIOS 2.19"
+
+  server_power  = "Off"
+  expires_after = "4h"
+
+  timeouts = {
+    create = "2h" # a drain has no time limit of its own
+  }
+}
+
+data "metal_server" "node" {
+  name = var.host
+}
+
+output "state" {
+  value = metal_server_maintenance.bios.state
+}
+
+output "machine" {
+  value = data.metal_server.node.gates
+}

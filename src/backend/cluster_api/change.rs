@@ -1,0 +1,144 @@
+//! The changes of a Machine that request it and withdraw the request: one patch each, on the condition that the Machine is as it was
+//! judged. No I/O.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
+    maintenance::native::{NativeWish, Standing},
+};
+
+use super::{
+    machine::{
+        Author, GUARDS, HOOK, LabelValue, MAINTENANCE, Machine, OUR_SERVER, RELEASED, REQUESTED, SKIP_REMEDIATION,
+    },
+    standing::{ClusterView, standing},
+};
+
+/// All our annotations but the guards.
+const MARKS: [&str; 9] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_SERVER, GUARDS, RELEASED];
+
+/// The value of [`GUARDS`] where health checks skipped the Machine before.
+const HOOK_ONLY: &str = "pre-terminate";
+/// The value where we made them skip it.
+const BOTH: &str = "pre-terminate,skip-remediation";
+
+/// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there alone. The error says why it is
+/// not possible now. `Ok(None)`: it was asked for already.
+pub(super) fn enter(
+    seen: &ClusterView<'_>,
+    place: &str,
+    server: &str,
+    wish: &NativeWish,
+    now: Timestamp,
+) -> Result<Option<Value>, String> {
+    // A reply that was lost may have left our request there.
+    let ours = |machine: Machine<'_>| machine.marked() == Some(Author::of(wish)) && machine.released().is_none();
+    if seen.machine.is_some_and(ours) {
+        return Ok(None);
+    }
+    let fresh = NativeWish { asked: false, ..wish.clone() };
+    match standing(seen, place, &fresh, now) {
+        Standing::Absent => {}
+        standing => return Err(standing.to_string()),
+    }
+    let skipped = seen.machine.is_some_and(Machine::skips_remediation);
+    let mut annotations: Map<String, Value> =
+        marks(wish).into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+    annotations.insert(OUR_SERVER.to_owned(), json!(server));
+    annotations.insert(HOOK.to_owned(), json!(wish.id));
+    annotations.insert(GUARDS.to_owned(), json!(if skipped { HOOK_ONLY } else { BOTH }));
+    if !skipped {
+        annotations.insert(SKIP_REMEDIATION.to_owned(), json!(""));
+    }
+    Ok(Some(json!({ "metadata": { "annotations": annotations, "labels": { MAINTENANCE: REQUESTED } } })))
+}
+
+/// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
+pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &NativeWish, now: Timestamp) -> Option<Value> {
+    let machine = seen.machine.filter(|machine| machine.marked() == Some(Author::of(wish)))?;
+    if machine.asked() != LabelValue::No || machine.released().is_none() {
+        let annotations = json!({ RELEASED: now.to_string() });
+        return Some(json!({ "metadata": { "annotations": annotations, "labels": { MAINTENANCE: null } } }));
+    }
+    if !matches!(standing(seen, place, wish, now), Standing::Leftovers(_)) {
+        return None;
+    }
+    let there = |key: &&str| annotation(machine.0, key).is_some();
+    let ours = annotation(machine.0, GUARDS) == Some(BOTH);
+    let guards = [HOOK].into_iter().chain([SKIP_REMEDIATION].into_iter().filter(|_| ours));
+    let removed: Map<String, Value> =
+        MARKS.into_iter().chain(guards).filter(there).map(|key| (key.to_owned(), Value::Null)).collect();
+    Some(json!({ "metadata": { "annotations": removed } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+
+    use super::*;
+    use crate::backend::cluster_api::{
+        machine::Node,
+        testing::{self, machine, node},
+    };
+
+    /// What a merge patch makes of an object.
+    fn patched(object: &Value, patch: &Value) -> Value {
+        let mut object = object.clone();
+        for part in ["annotations", "labels"] {
+            for (key, value) in patch["metadata"][part].as_object().into_iter().flatten() {
+                let all = object["metadata"][part].as_object_mut().unwrap();
+                if value.is_null() {
+                    all.remove(key)
+                } else {
+                    all.insert(key.clone(), value.clone())
+                };
+            }
+        }
+        object
+    }
+
+    fn with<T>(machine: &Value, node: &Value, then: impl FnOnce(&ClusterView<'_>) -> T) -> T {
+        let machine: DynamicObject = serde_json::from_value(machine.clone()).unwrap();
+        let node: DynamicObject = serde_json::from_value(node.clone()).unwrap();
+        then(&ClusterView { machine: Some(Machine(&machine)), node: Some(Node(&node)), used_by: None })
+    }
+
+    /// Whatever was on it, a Machine that was asked for and left is as it was.
+    #[test]
+    fn a_machine_is_left_as_it_was_found() {
+        let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
+        let asked = NativeWish { asked: true, ..wish.clone() };
+        let mut skipped = machine();
+        skipped["metadata"]["annotations"][SKIP_REMEDIATION] = json!("theirs");
+        skipped["metadata"]["annotations"]["pre-terminate.delete.hook.machine.cluster.x-k8s.io/other"] =
+            json!("theirs");
+        for before in [machine(), skipped] {
+            let enter = with(&before, &node(), |seen| enter(seen, "caph/m1", "node1", &wish, now)).unwrap().unwrap();
+            let held = patched(&before, &enter);
+            assert!(held["metadata"]["annotations"][SKIP_REMEDIATION].is_string());
+            let again = with(&held, &node(), |seen| super::enter(seen, "caph/m1", "node1", &wish, now));
+            assert_eq!(again, Ok(None), "asked for twice");
+            let mut left = patched(&held, &json!({ "metadata": { "labels": { MAINTENANCE: "approved" } } }));
+            for wait in [0, 0, 60, 60] {
+                let now = now.checked_add(jiff::SignedDuration::from_secs(wait)).unwrap();
+                if let Some(patch) = with(&left, &node(), |seen| leave(seen, "caph/m1", &asked, now)) {
+                    left = patched(&left, &patch);
+                }
+                if wait == 0 {
+                    assert!(left["metadata"]["annotations"][HOOK].is_string(), "guarded until the Node is free");
+                }
+            }
+            assert_eq!(left, before);
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_touched() {
+        let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
+        let theirs = patched(&machine(), &json!({ "metadata": { "labels": { MAINTENANCE: "approved" } } }));
+        assert!(with(&theirs, &node(), |seen| enter(seen, "caph/m1", "node1", &wish, now)).is_err());
+        assert_eq!(with(&theirs, &node(), |seen| leave(seen, "caph/m1", &wish, now)), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Both clusters: one list and one watch of each kind, however many servers ask.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::{
+    backend::{
+        BackendError, Consumer, NativeRequest,
+        cluster::{self, annotation},
+    },
+    clock::Clock,
+    kubernetes::{ClusterError, Mirror, Request},
+};
+
+use super::{
+    ClusterApiSettings, ID, MachineName,
+    machine::{Machine, OUR_SERVER},
+};
+
+/// The API group of Machines.
+const GROUP: &str = "cluster.x-k8s.io";
+/// Its versions that we know, the newest first.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+/// The kind of Metal3 that stands between a host and its Machine.
+const METAL3_MACHINE: &str = "Metal3Machine";
+
+pub(super) fn meaning(problem: ClusterError) -> BackendError {
+    cluster::error(problem, |_| None)
+}
+
+/// The clusters of one configuration.
+pub(super) struct Clusters {
+    pub(super) settings: ClusterApiSettings,
+    pub(super) clock: Arc<dyn Clock>,
+    kind: OnceCell<ApiResource>,
+    /// The UIDs that stand for the management and for the workload cluster, where roles let them be read.
+    uids: OnceCell<(Option<String>, Option<String>)>,
+    /// Machines by namespace.
+    machines: Mutex<BTreeMap<String, Arc<Mirror>>>,
+    pub(super) nodes: Mirror,
+}
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clusters").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Clusters {
+    pub(super) fn new(settings: ClusterApiSettings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            nodes: Mirror::new(settings.workload.clone(), ApiResource::erase::<core::Node>(&()), None),
+            settings,
+            clock,
+            kind: OnceCell::new(),
+            uids: OnceCell::new(),
+            machines: Mutex::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The kind of Machines, in the newest version that is served and known.
+    pub(super) async fn kind(&self) -> Result<&ApiResource, BackendError> {
+        let management = &self.settings.management;
+        let found = self.kind.get_or_try_init(|| async {
+            let about = Request { verb: "get", resource: GROUP, namespace: None, name: None };
+            let groups = management.call(about, |client| async move { client.list_api_groups().await });
+            let groups = groups.await.map_err(meaning)?;
+            let group = groups.groups.into_iter().find(|group| group.name == GROUP);
+            let served: Vec<String> = group.into_iter().flat_map(|it| it.versions).map(|it| it.version).collect();
+            let version = VERSIONS.into_iter().find(|version| served.iter().any(|it| it == version));
+            let version = version.ok_or_else(|| BackendError::Unsupported {
+                address: management.address(),
+                what: format!("it serves no Machines of {GROUP} in {}", VERSIONS.join(" or ")),
+            })?;
+            Ok(ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, version, "Machine")))
+        });
+        found.await
+    }
+
+    /// The UIDs of both clusters.
+    pub(super) async fn uids(&self) -> Result<&(Option<String>, Option<String>), BackendError> {
+        let ClusterApiSettings { management, workload, .. } = &self.settings;
+        let ask = || async { Ok((cluster::uid(management, meaning).await?, cluster::uid(workload, meaning).await?)) };
+        self.uids.get_or_try_init(ask).await
+    }
+
+    /// The Machines of a namespace.
+    pub(super) async fn machines(&self, namespace: &str) -> Result<Arc<Mirror>, BackendError> {
+        let kind = self.kind().await?;
+        let mut known = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let (cluster, kind) = (self.settings.management.clone(), kind.clone());
+            Arc::new(Mirror::new(cluster, kind, Some(namespace.to_owned())))
+        };
+        Ok(Arc::clone(known.entry(namespace.to_owned()).or_insert_with(new)))
+    }
+
+    /// A Machine; fresh: not older than this call, otherwise as the watch told last.
+    pub(super) async fn machine(
+        &self,
+        of: &MachineName,
+        fresh: bool,
+    ) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        let MachineName { namespace, name } = of;
+        if fresh {
+            let got = cluster::now(&self.settings.management, self.kind().await?, Some(namespace), name).await;
+            return Ok(got.map_err(|problem| cluster::unserved(problem).unwrap_or_else(meaning))?.map(Arc::new));
+        }
+        self.machines(namespace).await?.get(Some(namespace), name).await.map_err(meaning)
+    }
+
+    /// A Node of the workload cluster, in the same way.
+    pub(super) async fn node(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
+        if fresh {
+            let kind = ApiResource::erase::<core::Node>(&());
+            let got = cluster::now(&self.settings.workload, &kind, None, name).await;
+            return Ok(got.map_err(meaning)?.map(Arc::new));
+        }
+        self.nodes.get(None, name).await.map_err(meaning)
+    }
+
+    /// Changes a Machine on the condition that it is still the one that was read.
+    pub(super) async fn patch(&self, read: &DynamicObject, change: Value) -> Result<(), BackendError> {
+        let kind = self.kind().await?;
+        cluster::patched(&self.settings.management, kind, read, change, meaning).await.map(drop)
+    }
+
+    /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of Cluster API does.
+    pub(super) async fn owner(&self, consumer: &Consumer) -> Result<Option<MachineName>, BackendError> {
+        if consumer.kind != METAL3_MACHINE {
+            return Ok(None);
+        }
+        let management = &self.settings.management;
+        let mut found = None;
+        for version in VERSIONS {
+            let gvk = GroupVersionKind::gvk("infrastructure.cluster.x-k8s.io", version, METAL3_MACHINE);
+            let kind = ApiResource::from_gvk(&gvk);
+            match cluster::now(management, &kind, Some(&consumer.namespace), &consumer.name).await {
+                Err(ClusterError::NotFound { .. }) => {}
+                got => {
+                    found = got.map_err(meaning)?;
+                    break;
+                }
+            }
+        }
+        let owners = found.iter().flat_map(|object| object.metadata.owner_references.iter().flatten());
+        let machine = { owners }.find(|owner| owner.kind == "Machine" && owner.api_version.starts_with(GROUP));
+        Ok(machine.map(|owner| MachineName { namespace: consumer.namespace.clone(), name: owner.name.clone() }))
+    }
+
+    /// Requests of ours on any Machine: of the namespaces that are named, else of all.
+    pub(super) async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        let named = self.settings.machines.values().map(|machine| machine.namespace.clone());
+        let named: std::collections::BTreeSet<String> = named.collect();
+        let (management, kind) = (&self.settings.management, self.kind().await?);
+        let mut found = Vec::new();
+        match cluster::list(management, kind, None).await.map_err(meaning) {
+            Ok(all) => return Ok(all.iter().filter_map(request).collect()),
+            // A role that sees some namespaces only.
+            Err(BackendError::Denied { .. }) if !named.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+        for namespace in named {
+            let all = cluster::list(management, kind, Some(&namespace)).await.map_err(meaning)?;
+            found.extend(all.iter().filter_map(request));
+        }
+        Ok(found)
+    }
+}
+
+/// A request of ours on a Machine, as it is found without knowing whose it is.
+pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
+    let machine = Machine(object);
+    let author = machine.marked()?;
+    Some(NativeRequest {
+        store: author.store,
+        uid: author.uid,
+        name: format!("the maintenance of {machine}"),
+        server: annotation(object, OUR_SERVER)?.to_owned(),
+        parks: true,
+        gate: Some(ID),
+    })
+}

@@ -1,0 +1,300 @@
+//! The Machine of one server, as a gate.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use kube::core::DynamicObject;
+
+use crate::{
+    backend::{BackendError, Gate, NativeRequest, Outlook, cluster::not_now},
+    clock::within,
+    maintenance::native::{Loss, NativeView, NativeWish, Order, Standing, System},
+};
+
+use super::{
+    ID, MachineName, change,
+    clusters::{Clusters, request},
+    machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
+    standing::{ClusterView, behind, standing},
+};
+
+/// In the memory: the Machine, as `namespace/name`.
+const MACHINE: &str = "machine";
+/// In the memory: the UID that stands for the management cluster.
+const MANAGEMENT: &str = "management";
+/// In the memory: the UID that stands for the workload cluster.
+const WORKLOAD: &str = "workload";
+
+/// How long tidying waits until a Node is free; the next tidying removes the rest.
+const TIDY: Duration = Duration::from_secs(20);
+
+/// How often both clusters are read again while that is waited for.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The gate of one server.
+pub(super) struct MachineGate {
+    pub(super) clusters: Arc<Clusters>,
+    pub(super) server: String,
+    /// The server as every reader has it, where this configuration has it.
+    pub(super) machine: Option<Arc<dyn crate::backend::Machine>>,
+}
+
+/// What was read for a request.
+struct Read {
+    place: MachineName,
+    machine: Option<Arc<DynamicObject>>,
+    node: Option<Arc<DynamicObject>>,
+    used_by: Option<String>,
+}
+
+impl Read {
+    fn seen(&self) -> ClusterView<'_> {
+        ClusterView {
+            machine: self.machine.as_deref().map(Machine),
+            node: self.node.as_deref().map(Node),
+            used_by: self.used_by.as_deref(),
+        }
+    }
+}
+
+impl MachineGate {
+    /// The Machine that uses the server by the word of its backend.
+    async fn used_by(&self) -> Result<Option<MachineName>, BackendError> {
+        let Some(machine) = self.machine.as_ref().filter(|_| self.clusters.settings.follows) else { return Ok(None) };
+        match machine.consumer().await? {
+            Some(consumer) => self.clusters.owner(&consumer).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The Machine of the server: the one that a record remembers, else the configured one, else the one that uses it.
+    async fn place(&self, memory: &BTreeMap<String, String>) -> Result<Option<MachineName>, BackendError> {
+        if let Some(known) = memory.get(MACHINE).and_then(|text| MachineName::read(text)) {
+            return Ok(Some(known));
+        }
+        if let Some(configured) = self.clusters.settings.machines.get(&self.server) {
+            return Ok(Some(configured.clone()));
+        }
+        self.used_by().await
+    }
+
+    async fn read(&self, wish: &NativeWish, fresh: bool) -> Result<Read, BackendError> {
+        self.reaches(wish).await?;
+        let missing = || BackendError::Missing {
+            address: self.clusters.settings.management.address(),
+            what: format!("no Machine uses {}: name it in cluster_api.machines", self.server),
+        };
+        let place = self.place(&wish.memory).await?.ok_or_else(missing)?;
+        let machine = self.clusters.machine(&place, fresh).await?;
+        let name = machine.as_deref().and_then(|object| Machine(object).node());
+        let node = match name {
+            Some(name) => self.clusters.node(name, fresh).await?,
+            None => None,
+        };
+        // What is ours stays ours, whoever uses the host meanwhile.
+        let used_by = if wish.asked { None } else { self.used_by().await? };
+        Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
+    }
+
+    /// Refuses a record whose Machine is in other clusters than those that this configuration reaches.
+    async fn reaches(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        if !wish.memory.contains_key(MANAGEMENT) && !wish.memory.contains_key(WORKLOAD) {
+            return Ok(());
+        }
+        let (management, workload) = self.clusters.uids().await?;
+        for (key, here, setting) in [(MANAGEMENT, management, "context"), (WORKLOAD, workload, "workload_context")] {
+            if let (Some(theirs), Some(here)) = (wish.memory.get(key), here)
+                && theirs != here
+            {
+                return Err(BackendError::Elsewhere {
+                    message: format!(
+                        "{} asked for a Machine whose {key} cluster is {theirs}, and this configuration reaches {here}: set \
+                         cluster_api.{setting}",
+                        wish.id
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn memory(&self, place: &MachineName) -> Result<BTreeMap<String, String>, BackendError> {
+        let (management, workload) = self.clusters.uids().await?.clone();
+        let all = [(MACHINE, Some(place.to_string())), (MANAGEMENT, management), (WORKLOAD, workload)];
+        Ok(all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+    }
+
+    /// Until nothing of the request is on the Machine.
+    async fn until_left(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        loop {
+            match self.look(wish, true).await?.standing {
+                Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => return Ok(()),
+                Standing::Returning(_) => {}
+                _ => self.leave(wish).await?,
+            }
+            tokio::select! {
+                () = self.changed() => {}
+                () = self.clusters.clock.sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// What a change of either cluster is told by.
+    async fn mark(&self, place: &MachineName) -> Option<String> {
+        let machine = self.clusters.machine(place, false).await.ok()?;
+        let name = machine.as_deref().and_then(|object| Machine(object).node()).map(str::to_owned);
+        let node = match &name {
+            Some(name) => self.clusters.node(name, false).await.ok()?,
+            None => None,
+        };
+        let version = |object: &Option<Arc<DynamicObject>>| object.as_ref()?.metadata.resource_version.clone();
+        let labels = node.as_ref().map(|object| object.metadata.labels.clone());
+        Some(format!("{:?} {labels:?}", version(&machine)))
+    }
+}
+
+#[async_trait]
+impl Gate for MachineGate {
+    async fn system(&self, _operation: bool) -> Result<Option<System>, BackendError> {
+        if self.place(&BTreeMap::new()).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(System {
+            gate: Some(ID.to_owned()),
+            loss: Loss::Restore,
+            ..System::own("Cluster API", Order::OnTurn, true)
+        }))
+    }
+
+    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+        let read = self.read(wish, fresh).await?;
+        let seen = read.seen();
+        let standing = standing(&seen, &read.place.to_string(), wish, self.clusters.now());
+        // How it is before it is asked for is of interest only then.
+        let memory = if standing == Standing::Absent { self.memory(&read.place).await? } else { BTreeMap::new() };
+        Ok(NativeView { behind: behind(&seen, wish), standing, boot: None, memory })
+    }
+
+    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        let read = self.read(wish, true).await?;
+        let place = read.place.to_string();
+        let address = self.clusters.settings.management.address();
+        match change::enter(&read.seen(), &place, &self.server, wish, self.clusters.now()) {
+            Ok(Some(change)) => match &read.machine {
+                Some(object) => self.clusters.patch(object, change).await,
+                None => Ok(()),
+            },
+            Ok(None) => Ok(()),
+            Err(why) => Err(not_now(address, format!("request maintenance of Machine {place}"), why)),
+        }
+    }
+
+    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+        let read = self.read(&NativeWish { asked: true, ..wish.clone() }, true).await?;
+        let change = change::leave(&read.seen(), &read.place.to_string(), wish, self.clusters.now());
+        match (change, &read.machine) {
+            (Some(change), Some(object)) => self.clusters.patch(object, change).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+        let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(Vec::new()) };
+        let machine = self.clusters.machine(&place, false).await?;
+        let of_this = |found: NativeRequest| NativeRequest { server: self.server.clone(), ..found };
+        Ok(machine.iter().filter_map(|object| request(object)).map(of_this).collect())
+    }
+
+    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+        let wish = request.wish();
+        if let Some(left) = within(TIDY, self.until_left(&wish)).await {
+            return left;
+        }
+        tracing::warn!("{}: the Node of its Machine is not free yet; the next tidy removes the rest", self.server);
+        Ok(())
+    }
+
+    fn by_hand(&self, wish: &NativeWish, _order: Order) -> String {
+        let configured = || self.clusters.settings.machines.get(&self.server).cloned();
+        let place = wish.memory.get(MACHINE).and_then(|text| MachineName::read(text)).or_else(configured);
+        let Some(MachineName { namespace, name }) = place else {
+            return format!("kubectl get machines -A -l {MAINTENANCE} shows it; remove that label");
+        };
+        format!(
+            "kubectl label machine -n {namespace} {name} {MAINTENANCE}- && kubectl annotate machine -n {namespace} {name} {HOOK}- \
+             {SKIP_REMEDIATION}-"
+        )
+    }
+
+    async fn changed(&self) {
+        let Ok(Some(place)) = self.place(&BTreeMap::new()).await else { return std::future::pending().await };
+        let Ok(machines) = self.clusters.machines(&place.namespace).await else {
+            return std::future::pending().await;
+        };
+        let (mut machines, mut nodes) = (machines.changes(), self.clusters.nodes.changes());
+        let before = self.mark(&place).await;
+        if before.is_none() {
+            // A cluster is away: who waits asks again without being woken.
+            return std::future::pending().await;
+        }
+        loop {
+            let told = tokio::select! {
+                told = machines.changed() => told,
+                told = nodes.changed() => told,
+            };
+            if told.is_err() || self.mark(&place).await != before {
+                return;
+            }
+        }
+    }
+
+    async fn state(&self) -> Result<Option<String>, BackendError> {
+        let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(None) };
+        let Some(object) = self.clusters.machine(&place, false).await? else {
+            return Ok(Some(format!("Machine {place} is not there")));
+        };
+        let machine = Machine(&object);
+        let node = match machine.node() {
+            Some(name) => self.clusters.node(name, false).await?,
+            None => None,
+        };
+        let node = node.as_deref().map_or_else(|| "no Node".to_owned(), |object| Node(object).shown());
+        let asked = match machine.asked() {
+            LabelValue::No => "",
+            LabelValue::Requested => ", maintenance requested",
+            LabelValue::Approved => ", maintenance approved",
+            LabelValue::Other(_) => ", maintenance label of another kind",
+        };
+        Ok(Some(format!("{machine}: {}{asked}; {node}", machine.phase())))
+    }
+
+    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+        if self.place(&BTreeMap::new()).await?.is_none() {
+            return Ok(Outlook::default());
+        }
+        let read = self.read(wish, false).await?;
+        let seen = read.seen();
+        let mut outlook = Outlook::default();
+        if let Some(machine) = seen.machine {
+            let node = seen.node.map_or_else(|| "no Node".to_owned(), Node::shown);
+            outlook.lines.push(format!("Cluster API: {machine}, {}, {node}.", machine.phase()));
+            outlook.lines.push(
+                "Drain: the maintenance controller drains the Node and approves before the server is taken; a deletion of the \
+                 Machine waits until the release, and health checks skip it."
+                    .to_owned(),
+            );
+        }
+        match standing(&seen, &read.place.to_string(), wish, self.clusters.now()) {
+            Standing::Refused(why) | Standing::Failed(why) => {
+                outlook.lines.push(format!("It would be refused: {why}."));
+            }
+            Standing::Taken(why) | Standing::Waiting(why) => {
+                outlook.lines.push(format!("It would wait for {why}."));
+                let other = seen.machine.and_then(Machine::marked_by).filter(|id| *id != wish.id);
+                outlook.ahead = other.map(|id| format!("the maintenance {id} has its Machine"));
+            }
+            _ => {}
+        }
+        Ok(outlook)
+    }
+}

@@ -1,0 +1,58 @@
+//! Objects for the tests of this gate.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    backend::cluster,
+    maintenance::native::{Asks, NativeWish},
+};
+
+/// A Machine that answers.
+pub(super) fn machine() -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {
+            "name": "m1", "namespace": "caph", "annotations": {},
+            "labels": { "runtime-extension-maintenance-controller.cloud.sap/enabled": "true" },
+        },
+        "spec": { "providerID": "metal3://caph/node1/m1" },
+        "status": { "phase": "Running", "nodeRef": { "name": "n1" }, "conditions": [{ "type": "UpToDate", "status": "True" }] },
+    })
+}
+
+/// Its Node.
+pub(super) fn node() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": "n1", "labels": { "cloud.sap/maintenance-state": "operational" } },
+        "spec": { "providerID": "metal3://caph/node1/m1" },
+    })
+}
+
+/// A maintenance that wants the Machine.
+pub(super) fn wish() -> NativeWish {
+    NativeWish {
+        store: "s".to_owned(),
+        uid: "u".to_owned(),
+        id: "ops/bios".to_owned(),
+        owner: "ops".to_owned(),
+        run: "ci".to_owned(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: None,
+        ticket: None,
+        asked: false,
+        entered: false,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+        outer: Vec::new(),
+    }
+}
+
+/// Our marks without the label.
+pub(super) fn marks(wish: &NativeWish) -> Value {
+    json!({ "metadata": { "annotations": cluster::marks(wish) } })
+}

@@ -1,0 +1,214 @@
+//! The rules about gates: when they are asked, entered and left, and what follows when one takes a server away.
+
+use jiff::Timestamp;
+
+use super::{
+    change::Change,
+    decide::{Decision, Finish, Situation},
+    hindrance::{Hindrance, hindrances},
+    machine::ResetType,
+    native::{BootReadiness, Loss, Native, Order, Standing, entering, leaving, taken_away},
+    power::{Limits, Need, Verdict, after, pursue},
+    prepare::Facts,
+    queue::{self, Turn, WaitReason},
+    state::{Maintenance, Phase, Progress},
+    step::{Action, Reply},
+};
+
+/// What a waiter has to do about its gates before its turn counts; `None`: nothing.
+///
+/// They are asked in order, each once all before it allow the start; what keeps the waiter from starting for another reason
+/// makes it withdraw its requests, in reverse.
+#[must_use]
+pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
+    // What acts under a hold was granted with it.
+    if record.spec.parent.is_some() {
+        return None;
+    }
+    let own = hindrances(at.lock, record, at.now).iter().any(|hindrance| !matches!(hindrance, Hindrance::Native(_)));
+    if own && let Some(decision) = withdraw(at, record, 0) {
+        return Some(decision);
+    }
+    let others = matches!(turn, Turn::ReclaimOverdue(_) | Turn::Wait { reason: WaitReason::Turn { .. }, .. });
+    // Whatever is behind one that may not be asked yet is not asked either.
+    let may_ask = |gate: &Native| {
+        let early = gate.system.order == Order::OnTurn && !gate.asked && others;
+        !(early || own && gate.is_external())
+    };
+    let mut gates = record.native.iter().enumerate().take_while(|(_, gate)| may_ask(gate));
+    let (place, decision) = gates.find_map(|(place, gate)| Some((place, ask_one(at, (place, gate), own)?)))?;
+    // Behind one that does not allow the start nothing is asked.
+    let looks = matches!(decision, Decision::Look(_));
+    Some(if looks { decision } else { withdraw(at, record, place + 1).unwrap_or(decision) })
+}
+
+/// Withdraws the requests to external gates from this place on, the innermost first: granted outside its window, or before
+/// what else is waited for, a gate would hold the server for nothing.
+fn withdraw(at: &Situation<'_>, record: &Maintenance, from: usize) -> Option<Decision> {
+    let asked = || record.native.iter().enumerate().skip(from).filter(|(_, gate)| gate.is_external() && gate.asked);
+    asked().rev().find_map(|(place, _)| {
+        let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
+        match &view.standing {
+            Standing::Waiting(_) | Standing::Entering(_) | Standing::Granted | Standing::Leftovers(_) => {
+                Some(Decision::Ask { place, enter: false })
+            }
+            // One before it waits until it is really back.
+            Standing::Returning(why) if asked().any(|(other, _)| other < place) && !at.intent.timed_out => {
+                Some(Decision::Wait { reason: format!("waiting until {why}"), poll: true, wake: None })
+            }
+            _ => None,
+        }
+    })
+}
+
+fn ask_one(at: &Situation<'_>, (place, gate): (usize, &Native), own: bool) -> Option<Decision> {
+    let theirs = gate.is_external();
+    let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
+    let note = |granted, said, again| {
+        let (by, memory) = (gate.system.shown().to_owned(), view.memory.clone());
+        Decision::Change(Change::Native { place, by, granted, said, memory, again })
+    };
+    let (granted, said) = match &view.standing {
+        Standing::Refused(why) | Standing::Failed(why) => {
+            return Some(Decision::Finished(Finish::Refused(why.clone())));
+        }
+        // How it is now is known before the first change.
+        Standing::Absent if theirs && gate.memory != view.memory => {
+            return Some(note(false, gate.said.clone(), true));
+        }
+        Standing::Absent if theirs => return Some(Decision::Ask { place, enter: true }),
+        Standing::Leftovers(_) if theirs => return Some(Decision::Ask { place, enter: false }),
+        Standing::Absent | Standing::Granted | Standing::Leftovers(_) => (true, None),
+        Standing::Waiting(why) | Standing::Entering(why) | Standing::Taken(why) => (false, Some(why.clone())),
+        Standing::Lost(why) | Standing::Returning(why) => (false, Some(format!("the server: {why}"))),
+    };
+    if gate.granted != granted || gate.said != said {
+        return Some(note(granted, said, false));
+    }
+    let said = said?;
+    // The external system grants nothing while the overdue hold has its request there: it has to be released first.
+    let overdue =
+        queue::reclaimable(at.lock, at.leases, at.now).filter(|holder| view.behind.as_ref() == Some(&holder.uid));
+    if let Some(holder) = overdue.filter(|_| !own && !at.intent.timed_out) {
+        return Some(Decision::Change(Change::Reclaim(holder.uid.clone())));
+    }
+    let reason = format!("waiting for {said}");
+    Some(if at.intent.timed_out {
+        Decision::Finished(Finish::TimedOut(reason))
+    } else {
+        let wake = at.lock.holder().and_then(Maintenance::expires_at).filter(|expires| *expires > at.now);
+        Decision::Wait { reason, poll: true, wake }
+    })
+}
+
+/// Whether the gates still say that the server is ours; `None`: they do, or there is none, or it was not entered.
+#[must_use]
+pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+    let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
+    // A release goes on whatever a gate says that leaves the server to us.
+    let gives_back = matches!(record.phase, Phase::Releasing { .. });
+    let mut gates = holder.native.iter().enumerate();
+    gates.find_map(|(place, gate)| {
+        let told = gate.system.loss == Loss::Restore && (gives_back || record.spec.parent.is_some());
+        if !gate.entered || gate.left || gate.lost.is_some() || told {
+            return None;
+        }
+        let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
+        taken_away(&view.standing).map(|why| Decision::Change(Change::NativeLost(place, why)))
+    })
+}
+
+/// Entering under our slot.
+#[must_use]
+pub(super) fn enter(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(place) = entering(record) else { return Verdict::Done };
+    let Some(view) = facts.native.get(&place) else { return Verdict::Look(Need::Native(place)) };
+    let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterNative);
+    match &view.standing {
+        Standing::Granted => Verdict::Done,
+        Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
+        Standing::Returning(why) | Standing::Taken(why) => Verdict::Wait { why: why.clone(), until: None },
+        Standing::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
+        Standing::Waiting(why) => {
+            let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
+                return match entered {
+                    None => Verdict::Wait { why: why.clone(), until: None },
+                    Some(_) => pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now),
+                };
+            };
+            // The system asks the operating system and has no patience that ends: ours does.
+            let until = after(entered.at, limits.graceful_shutdown);
+            if now < until {
+                return Verdict::Wait { why: why.clone(), until: Some(until) };
+            }
+            match &facts.capabilities {
+                None => Verdict::Look(Need::Capabilities),
+                Some(can) if can.can(ResetType::ForceOff) => {
+                    let forced = Action::Reset(ResetType::ForceOff);
+                    pursue(forced, &progress.attempts, limits.power_change, limits, now)
+                }
+                Some(_) => Verdict::Fail(format!("it was not entered in time ({why}), and it cannot be forced off")),
+            }
+        }
+        Standing::Absent | Standing::Leftovers(_) => {
+            pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now)
+        }
+    }
+}
+
+/// Leaving, the innermost gate first: an outer one waits until the inner one is really back.
+#[must_use]
+pub(super) fn leave(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let Some(place) = leaving(record) else { return Verdict::Done };
+    let Some(view) = facts.native.get(&place) else { return Verdict::Look(Need::Native(place)) };
+    match &view.standing {
+        // A request that was refused was never ours to take back.
+        Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Verdict::Done,
+        Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
+        // Leaving can take several calls, each of which finds what the one before left.
+        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
+        Standing::Waiting(_)
+        | Standing::Entering(_)
+        | Standing::Granted
+        | Standing::Lost(_)
+        | Standing::Failed(_)
+        | Standing::Leftovers(_) => {
+            match pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now) {
+                Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
+                verdict => verdict,
+            }
+        }
+    }
+}
+
+/// Whether the last call to leave was accepted, and another one may follow.
+fn goes_on(progress: &Progress, limits: &Limits) -> bool {
+    let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveNative).rev();
+    let accepted = calls.next().is_some_and(|last| last.reply == Reply::Accepted);
+    accepted && calls.count() + 1 < limits.attempts
+}
+
+/// Whether what shall be booted is ready; `None` where the system does not prepare it.
+#[must_use]
+pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
+    let place = record.native.iter().position(|gate| gate.system.boots).filter(|_| record.spec.boot.is_some())?;
+    let Some(view) = facts.native.get(&place) else { return Some(Verdict::Look(Need::Native(place))) };
+    match &view.boot {
+        Some(BootReadiness::Ready) => None,
+        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
+        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
+        None => Some(Verdict::Wait { why: "the boot configuration is not there yet".to_owned(), until: None }),
+    }
+}

@@ -1,0 +1,118 @@
+//! Cluster API before Metal3 before Redfish.
+
+use serde_json::{Value, json};
+
+use super::{HELD, traces};
+use crate::{
+    servers::{
+        cluster_api::{
+            CLUSTER_NAMESPACE, ENABLED, MACHINE, MAINTENANCE, PRE_DRAIN, REBOOT, WORLD as NODE_WORLD, extension,
+            world::{Options, World},
+        },
+        metal3::{self, world::DETACHED},
+    },
+    support::{
+        images::Images,
+        simulator::{Fleet, maintenance},
+        workspace::Workspace,
+    },
+};
+
+/// A host `node1` of Metal3 that a Machine uses. `metal3`: the extension keeps approved hosts off.
+pub async fn place(metal3: bool) -> (metal3::world::World, World) {
+    let hosts = metal3::world::World::start(1, metal3::operator::Options::default()).await;
+    let options =
+        Options { extension: extension::Options { metal3, ..extension::Options::default() }, ..Options::default() };
+    let machines = World::within(&hosts.namespace, options).await;
+    let node = json!({
+        "metadata": {
+            "labels": { NODE_WORLD: machines.namespace },
+            "annotations": { MACHINE: "m1", CLUSTER_NAMESPACE: machines.namespace },
+        },
+        "spec": { "providerID": format!("metal3://{}/node1/m1", machines.namespace) },
+    });
+    machines.create("Node", &machines.node_name("m1"), node).await;
+    machines.add_machine("m1", json!({ ENABLED: "true" })).await;
+    machines.on_host("m1", "node1").await;
+    machines.name_node("m1").await;
+    let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
+    machines.until_machine("m1", "the extension acts on it", acts).await;
+    (hosts, machines)
+}
+
+/// A configuration whose host is asked for through the Machine that uses it.
+pub fn configure(hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
+    let kubeconfig = hosts.kubernetes.user("ci", &["system:masters"]);
+    let kubeconfig = kubeconfig.display();
+    workspace.configure(&format!(
+        r#"
+provider "metal" {{
+  graceful_shutdown_timeout = "4s"
+  power_timeout             = "4s"
+  cluster_api = {{ kubeconfig = "{kubeconfig}" }}
+  metal3 = {{
+    kubeconfig = "{kubeconfig}"
+    namespace  = "{}"
+  }}
+}}
+{body}
+"#,
+        hosts.namespace
+    ));
+}
+
+fn is_detached(annotations: &std::collections::BTreeMap<String, String>) -> bool {
+    annotations.contains_key(DETACHED)
+}
+
+for_each_host! {
+    async fn a_host_is_detached_under_an_approval_and_managed_again_before_that_ends(host) {
+        let ((hosts, machines), images) = (place(false).await, Images::start().await);
+        let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        let boot = format!(
+            "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+            images.url("rescue.iso")
+        );
+        configure(&hosts, &workspace, &maintenance("node1", "bios", &boot));
+        workspace.try_plan().await.succeeded().says("Cluster API: Machine").says("Hold: the host is detached");
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
+        assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+        assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+        assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
+        machines
+            .always("a detached host is approved, and its Node cordoned", |moment| {
+                let detached = moment
+                    .iter()
+                    .any(|((kind, _), marks)| *kind == "BareMetalHost" && is_detached(&marks.annotations));
+                let machine = moment.get(&("Machine", "m1".to_owned()));
+                let cordoned = moment.iter().any(|((kind, _), marks)| *kind == "Node" && marks.cordoned);
+                !detached || (cordoned && machine.and_then(|it| it.label(MAINTENANCE)) == Some("approved"))
+            })
+            .await;
+    }
+}
+
+for_each_host! {
+    async fn a_host_that_the_extension_keeps_off_is_taken_all_the_same(host) {
+        let (hosts, machines) = place(true).await;
+        let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"On\""));
+        workspace.apply().await.succeeded();
+        let held = workspace.resource(HELD).await.unwrap();
+        // What the owner of the host wants, and not what the extension made of it.
+        assert_eq!(held["previous_power_state"], "On", "{held}");
+        let key = |host: &Value| host["metadata"]["annotations"][REBOOT].is_string();
+        assert!(key(&hosts.host("node1").await), "it is the extension's to remove");
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+        assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+        let back = hosts.until("node1", "on", |host| !key(host) && host["status"]["poweredOn"] == true).await;
+        assert_eq!(back["status"]["operationalStatus"], "OK", "{back}");
+        fleet.until("node1", bmc_simulator::PowerState::On).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! From plan to a Node that is free again, in front of plain Redfish.
+
+use bmc_simulator::PowerState;
+use serde_json::json;
+
+use super::{HELD, configure, place, traces};
+use crate::{
+    servers::cluster_api::{APPROVE_MAINTENANCE, MACHINE_MAINTENANCE, MAINTENANCE},
+    support::{
+        simulator::{SOON, maintenance},
+        workspace::Workspace,
+    },
+};
+
+/// Whether a Node has a label of a maintenance.
+pub fn is_claimed(node: &serde_json::Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    !labels[MACHINE_MAINTENANCE].is_null() || !labels[APPROVE_MAINTENANCE].is_null()
+}
+
+for_each_host! {
+    async fn a_node_is_drained_before_its_server_is_taken(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        workspace
+            .try_plan()
+            .await
+            .succeeded()
+            .says(&format!("Cluster API: Machine {}/m1, Running", world.namespace))
+            .says("drains the Node and approves before the server is taken");
+
+        world.withhold("m1").await;
+        let apply = workspace.start_apply();
+        apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        workspace.metal(&["queue"]).await.succeeded().says("the maintenance controller to approve");
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+
+        world.allow("m1").await;
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
+        let guards = world.machine("m1").await["metadata"]["annotations"].clone();
+        assert!(guards["cluster.x-k8s.io/skip-remediation"].is_string(), "{guards}");
+        workspace.plan().await.is_empty();
+
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        assert!(!is_claimed(&world.node("m1").await));
+        let node = world.node_name("m1");
+        world
+            .always("what is approved is drained, and a request is guarded", |moment| {
+                let Some(machine) = moment.get(&("Machine", "m1".to_owned())) else { return true };
+                let cordoned = moment.get(&("Node", node.clone())).is_some_and(|node| node.cordoned);
+                let guarded = machine.annotations.contains_key("cluster.x-k8s.io/skip-remediation");
+                match machine.label(MAINTENANCE) {
+                    None => true,
+                    Some("approved") => guarded && cordoned,
+                    Some(_) => guarded,
+                }
+            })
+            .await;
+    }
+}
+
+for_each_host! {
+    async fn an_operation_asks_too_and_frees_the_node_before_its_server(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let operation = |operation: &str| {
+            format!(
+                "resource \"metal_server_operation\" \"once\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \
+                 \"{operation}\"\n  policy = \"Enforced\"\n  operation = \"{operation}\"\n}}\n"
+            )
+        };
+        configure(&world, &fleet, &workspace, &operation("PowerCycle"));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 1, "{:?}", fleet.resets("node1"));
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        let asked = || world.journal.changes().iter().filter(|it| it.words.iter().any(|it| it.contains("requested"))).count();
+        assert_eq!(asked(), 1);
+        // Switching a server on stops nothing.
+        configure(&world, &fleet, &workspace, &operation("On"));
+        workspace.apply().await.succeeded();
+        assert_eq!(asked(), 1);
+    }
+}
+
+for_each_host! {
+    async fn what_never_answers_is_refused_and_what_may_answer_is_waited_for(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let short = "server_power = \"Off\"\n  timeouts = { create = \"5s\" }";
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", short));
+        let enabled = "runtime-extension-maintenance-controller.cloud.sap/enabled";
+        world.label_machine("m1", json!({ enabled: null })).await;
+        workspace.try_plan().await.succeeded().says("It would be refused").says(enabled);
+        workspace.apply().await.failed().says(enabled);
+        world.label_machine("m1", json!({ enabled: "true" })).await;
+
+        // An approval of an earlier maintenance would approve ours at once.
+        world.label_node("m1", json!({ APPROVE_MAINTENANCE: "true" })).await;
+        workspace.try_plan().await.succeeded().says("approve-maintenance of an earlier maintenance");
+        workspace.apply().await.failed().says("timeouts.create").says("approve-maintenance of an earlier maintenance");
+        assert!(world.maintenance("m1").await.is_none());
+        world.label_node("m1", json!({ APPROVE_MAINTENANCE: null })).await;
+
+        // Another author's request.
+        world.withhold("m1").await;
+        world.label_machine("m1", json!({ MAINTENANCE: "requested" })).await;
+        workspace.apply().await.failed().says("another author requested maintenance");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"), "not ours to remove");
+        world.label_machine("m1", json!({ MAINTENANCE: null })).await;
+        world.until_node("m1", "it is free", |node| !is_claimed(node)).await;
+
+        // Never approved: the place is kept for the next run, and with it the request.
+        workspace.apply().await.failed().says("the maintenance controller to approve");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+        world.allow("m1").await;
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_wrong_block_is_refused_where_it_is_wrong(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let body = maintenance("node1", "bios", "");
+        for (block, problem) in [
+            ("cluster_api = { machines = { node1 = \"m1\" } }", "is not namespace/name"),
+            ("cluster_api = { machines = { node1 = \"ns/m1\" }, context = \"\" }", "context"),
+            (
+                "cluster_api = { machines = { node1 = \"ns/m1\" } }\n  kubernetes_node = { nodes = { node1 = \"n1\" } }",
+                "Name the server in one of the two",
+            ),
+        ] {
+            fleet.configure_with(&workspace, block, &body);
+            workspace.run(&["validate", "-no-color"]).await.failed().says(problem);
+        }
+        fleet.configure_with(&workspace, &crate::cluster_api::asks(&world, "m9"), &body);
+        workspace.apply().await.failed().says(&format!("there is no Machine {}/m9", world.namespace));
+    }
+}

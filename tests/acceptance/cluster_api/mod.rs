@@ -1,0 +1,62 @@
+//! Machines of Cluster API: asked for before their server is taken, and free again once it is back.
+//!
+//! A real API server; stand-ins for the runtime extension and the maintenance controller, held to what the real ones did
+//! (`tests/cluster_api/table.txt`); our own BMC simulator, and the stand-in for baremetal-operator, behind them.
+
+mod chain;
+mod crashes;
+mod flows;
+mod guide;
+mod others;
+
+use crate::{
+    servers::{
+        cluster_api::{
+            MAINTENANCE,
+            world::{Options, World},
+        },
+        kubernetes::Kubernetes,
+    },
+    support::{simulator::Fleet, workspace::Workspace},
+};
+
+/// The address of [`crate::support::simulator::maintenance`] in a state.
+pub const HELD: &str = "metal_server_maintenance.held";
+
+/// Our annotations and guards that are on a Machine.
+pub async fn traces(world: &World, machine: &str) -> Vec<String> {
+    let metadata = world.machine(machine).await["metadata"].clone();
+    let annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
+    let ours = |key: &&String| {
+        key.starts_with("terraform-provider-metal/")
+            || key.ends_with("/terraform-provider-metal")
+            || key.ends_with("/skip-remediation")
+    };
+    let label = metadata["labels"][MAINTENANCE].as_str().map(|value| format!("{MAINTENANCE}={value}"));
+    annotations.keys().filter(ours).cloned().chain(label).collect()
+}
+
+/// The arguments of a provider whose `node1` is this Machine, with no more rights than the roles give that are meant for it.
+pub fn asks(world: &World, machine: &str) -> String {
+    let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
+    let cluster = Kubernetes::shared();
+    cluster.apply(&roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace)));
+    let kubeconfig = cluster.user("ci", &["metal-runners"]);
+    format!(
+        "cluster_api = {{ machines = {{ node1 = \"{}/{machine}\" }}, kubeconfig = \"{}\" }}",
+        world.namespace,
+        kubeconfig.display()
+    )
+}
+
+/// A Machine `m1` with its Node, and a server that is it.
+pub async fn place() -> (World, Fleet) {
+    let world = World::start(Options::default()).await;
+    world.add("m1").await;
+    (world, Fleet::new(1).await)
+}
+
+/// A configuration of that server.
+pub fn configure(world: &World, fleet: &Fleet, workspace: &Workspace, body: &str) {
+    fleet.configure_with(workspace, &asks(world, "m1"), body);
+}

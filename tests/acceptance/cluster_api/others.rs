@@ -1,0 +1,95 @@
+//! Other runs, other people, and what they do to a Machine meanwhile.
+
+use bmc_simulator::PowerState;
+use serde_json::json;
+
+use super::{HELD, configure, place, traces};
+use crate::{
+    servers::cluster_api::MAINTENANCE,
+    support::{
+        simulator::{SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+for_each_host! {
+    async fn a_second_run_asks_once_the_first_has_given_the_machine_back(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let second = workspace.beside();
+        configure(&world, &fleet, &workspace, &maintenance("node1", "first", "server_power = \"Off\""));
+        configure(&world, &fleet, &second, &maintenance("node1", "second", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        second.try_plan().await.succeeded().says("tests/first");
+        let waits = second.start_apply();
+        waits.until_it_logs("queued, 1 ahead", SOON * 2).await;
+        let marked = world.machine("m1").await["metadata"]["annotations"]["terraform-provider-metal/maintenance"].clone();
+        assert_eq!(marked, "tests/first");
+        workspace.destroy().await.succeeded();
+        waits.wait(SOON * 4).await.succeeded();
+        second.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        let words: Vec<String> = world.journal.changes().into_iter().flat_map(|it| it.words).collect();
+        assert_eq!(words.iter().filter(|it| *it == "label maintenance=requested").count(), 2, "{words:?}");
+    }
+}
+
+for_each_host! {
+    async fn an_interrupted_wait_takes_the_request_back(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        world.withhold("m1").await;
+        let apply = workspace.start_apply();
+        apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
+        apply.interrupt();
+        apply.wait(SOON * 4).await.failed();
+        assert!(world.maintenance("m1").await.is_none());
+        // What a stop had no time for is removed by the next command.
+        let mut operator = workspace.beside();
+        fleet.command_line(&mut operator);
+        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        eventually("nothing of ours is left", SOON * 2, async || {
+            if traces(&world, "m1").await.is_empty() {
+                return Some(());
+            }
+            operator.metal(&["tidy"]).await;
+            None
+        })
+        .await;
+        assert!(fleet.changes("node1").is_empty());
+    }
+}
+
+for_each_host! {
+    async fn a_label_that_another_author_removes_is_told_and_the_server_is_given_back(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        world.label_machine("m1", json!({ MAINTENANCE: null })).await;
+        workspace.try_plan().await.succeeded().says("was removed by another author");
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On, "it was ours to give back");
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_deletion_waits_until_the_server_is_back(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        world.delete_machine("m1").await;
+        let left = world.finish_deletion("m1").await;
+        assert!(left.iter().any(|hook| hook.ends_with("/terraform-provider-metal")), "{left:?}");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        let left = world.finish_deletion("m1").await;
+        assert!(!left.iter().any(|hook| hook.ends_with("/terraform-provider-metal")), "{left:?}");
+        workspace.apply().await.failed().says("m1 is being deleted");
+    }
+}
