@@ -197,6 +197,7 @@ impl Engine {
         let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
+        self.refuses_new_gates(&record, &wish.spec).await?;
         self.lease.keep().await?;
         self.settle_dead(&record.lock_key, &record.id, control).await?;
         let (fence, driving) = self.attach_for(&wish.asking.state, &record).await?;

@@ -129,6 +129,24 @@ impl Engine {
         Ok(systems)
     }
 
+    /// Refuses a change that stops what runs on a server, where what is in force did not and so asked no gate.
+    pub(super) async fn refuses_new_gates(&self, record: &Maintenance, wanted: &Spec) -> Result<(), EngineError> {
+        if stops_node(&record.spec) || !stops_node(wanted) || record.spec.parent.is_some() {
+            return Ok(());
+        }
+        let systems = self.systems(wanted).await?;
+        let Some(new) = systems.into_iter().find(|system| system.gate.is_some()) else { return Ok(()) };
+        Err(BackendError::Unsupported {
+            address: record.server().to_owned(),
+            what: format!(
+                "{} was not asked for {}, because nothing was stopped, and server_power stops what runs. Replace the resource \
+                 instead of changing it (-replace)",
+                new.name, record.id
+            ),
+        }
+        .into())
+    }
+
     /// A gate of a record. `None`: this configuration does not have it.
     pub(super) fn link(&self, server: &str, gate: &Native) -> Result<Option<GateRef>, BackendError> {
         let Some(id) = &gate.system.gate else {

@@ -112,7 +112,7 @@ impl Prospect {
         if let Some(view) = &view {
             prospect.store_answered = true;
             prospect.ask_owner(engine, spec, id, view);
-            prospect.hand_over = hand_over(engine, asked, view);
+            prospect.hand_over = hand_over(engine, asked, view).await;
             prospect.own_hold = own_hold(engine, spec, view);
             prospect.ahead = ahead(engine, asked, view);
             prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
@@ -277,12 +277,12 @@ impl Prospect {
 }
 
 /// What becomes of the server between this request and the maintenance before it, where it asks for that.
-fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Option<String> {
+async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Option<String> {
     let direct = |spec: &Spec| spec.hand_over == HandOver::Direct;
     if !direct(asked.spec) {
         return None;
     }
-    if engine.is_external(&asked.spec.server) {
+    if !engine.systems(asked.spec).await.unwrap_or_default().is_empty() {
         return Some(
             "Hand-over: the server is restored first, because an external system has to give it back.".to_owned(),
         );

@@ -388,6 +388,10 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         lines
             .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
     }
+    let gates = engine.systems(spec).await.unwrap_or_default();
+    if spec.kind == Kind::BootConfiguration && gates.iter().any(|gate| gate.gate.is_some()) {
+        lines.push("Its Machine stays in maintenance: the server is held as long as this resource exists.".to_owned());
+    }
     lines.extend(engine.node_outlook(spec).await);
     lines.extend(engine.drain_outlook(spec).await);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));

@@ -15,6 +15,7 @@ use crate::{
     },
     support::{
         simulator::{Fleet, SOON, maintenance},
+        wait::eventually,
         workspace::Workspace,
     },
 };
@@ -68,5 +69,45 @@ for_each_host! {
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);
         kept_order(&hosts, &machines).await;
+    }
+}
+
+for_each_host! {
+    async fn a_request_whose_run_is_gone_is_withdrawn_by_tidy(host) {
+        let (world, fleet) = crate::cluster_api::place().await;
+        let workspace = Workspace::new(host);
+        let short = "server_power = \"Off\"\n  hold_place_for = \"1s\"";
+        crate::cluster_api::configure(&world, &fleet, &workspace, &maintenance("node1", "bios", short)).await;
+        world.withhold("m1").await;
+        let apply = workspace.start_apply();
+        apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
+        apply.kill_everything();
+        drop(apply);
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
+        let mut operator = workspace.beside();
+        fleet.command_line(&mut operator);
+        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        eventually("nothing of ours is left", SOON * 4, async || {
+            operator.metal(&["tidy"]).await;
+            traces(&world, "m1").await.is_empty().then_some(())
+        })
+        .await;
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+    }
+}
+
+for_each_host! {
+    async fn a_person_completes_a_hold_and_its_machine_is_free(host) {
+        let (world, fleet) = crate::cluster_api::place().await;
+        let workspace = Workspace::new(host);
+        crate::cluster_api::configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
+        workspace.apply().await.succeeded();
+        let mut operator = workspace.beside();
+        fleet.configure_with(&operator, "", "");
+        fleet.command_line(&mut operator);
+        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        operator.metal(&["complete", "tests/bios"]).await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }
 }

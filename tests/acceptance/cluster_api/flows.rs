@@ -22,7 +22,7 @@ for_each_host! {
     async fn a_node_is_drained_before_its_server_is_taken(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
-        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         workspace
             .try_plan()
             .await
@@ -77,16 +77,45 @@ for_each_host! {
                  \"{operation}\"\n  policy = \"Enforced\"\n  operation = \"{operation}\"\n}}\n"
             )
         };
-        configure(&world, &fleet, &workspace, &operation("PowerCycle"));
+        configure(&world, &fleet, &workspace, &operation("PowerCycle")).await;
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), 1, "{:?}", fleet.resets("node1"));
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
         let asked = || world.journal.changes().iter().filter(|it| it.words.iter().any(|it| it.contains("requested"))).count();
         assert_eq!(asked(), 1);
         // Switching a server on stops nothing.
-        configure(&world, &fleet, &workspace, &operation("On"));
+        configure(&world, &fleet, &workspace, &operation("On")).await;
         workspace.apply().await.succeeded();
         assert_eq!(asked(), 1);
+    }
+}
+
+for_each_host! {
+    async fn a_boot_configuration_that_restarts_keeps_its_machine_in_maintenance(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let boot = |more: &str| {
+            format!(
+                "resource \"metal_server_boot_configuration\" \"rescue\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \
+                 \"rescue\"\n  policy = \"Enforced\"\n  method = \"pxe\"\n  once = true\n  {more}\n}}\n"
+            )
+        };
+        configure(&world, &fleet, &workspace, &boot("")).await;
+        workspace.apply().await.succeeded();
+        assert!(world.maintenance("m1").await.is_none(), "the next start only is changed");
+        configure(&world, &fleet, &workspace, &boot("server_power = \"On\"")).await;
+        workspace.apply().await.failed().says("Replace the resource");
+        assert!(fleet.resets("node1").is_empty(), "{:?}", fleet.resets("node1"));
+        workspace.destroy().await.succeeded();
+
+        workspace.try_plan().await.succeeded().says("the server is held as long as this resource exists");
+        workspace.apply().await.succeeded();
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
+        assert!(!fleet.resets("node1").is_empty());
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        assert_eq!(fleet.system("node1").power, PowerState::On);
     }
 }
 
@@ -95,7 +124,7 @@ for_each_host! {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
         let short = "server_power = \"Off\"\n  timeouts = { create = \"5s\" }";
-        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", short));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", short)).await;
         let enabled = "runtime-extension-maintenance-controller.cloud.sap/enabled";
         world.label_machine("m1", json!({ enabled: null })).await;
         workspace.try_plan().await.succeeded().says("It would be refused").says(enabled);
@@ -144,7 +173,7 @@ for_each_host! {
             fleet.configure_with(&workspace, block, &body);
             workspace.run(&["validate", "-no-color"]).await.failed().says(problem);
         }
-        fleet.configure_with(&workspace, &crate::cluster_api::asks(&world, "m9"), &body);
+        fleet.configure_with(&workspace, &crate::cluster_api::asks(&world, "m9").await, &body);
         workspace.apply().await.failed().says(&format!("there is no Machine {}/m9", world.namespace));
     }
 }

@@ -15,13 +15,14 @@ for_each_host! {
         let user = format!("runner-{}", machines.namespace);
         for file in ["roles/metal3.yaml", "roles/cluster-api.yaml"] {
             let roles = page(file).replace("namespace: metal3", &format!("namespace: {}", machines.namespace));
-            let roles = roles.replace("name: metal-runners", &format!("name: {user}")).replace("kind: Group", "kind: User");
             hosts.kubernetes.apply(&roles);
         }
         let mut workspace = Workspace::new(host);
         let text = page("examples/guides/cluster-api/main.tf");
         workspace.write("main.tf", &text.replace("localhost/metal-maintenance/metal", provider::SOURCE));
-        let kubeconfig = hosts.kubernetes.user(&user, &[]).display().to_string();
+        let kubeconfig = hosts.kubernetes.user(&user, &["metal-runners"]);
+        crate::cluster_api::counts(&machines, &kubeconfig).await;
+        let kubeconfig = kubeconfig.display().to_string();
         for (name, value) in
             [("host", "node1".to_owned()), ("namespace", hosts.namespace.clone()), ("kubeconfig", kubeconfig)]
         {

@@ -9,15 +9,22 @@ mod flows;
 mod guide;
 mod others;
 
+use std::path::Path;
+
 use crate::{
     servers::{
         cluster_api::{
             MAINTENANCE,
+            objects::api,
             world::{Options, World},
         },
         kubernetes::Kubernetes,
     },
-    support::{simulator::Fleet, workspace::Workspace},
+    support::{
+        simulator::{Fleet, SOON},
+        wait::eventually,
+        workspace::Workspace,
+    },
 };
 
 /// The address of [`crate::support::simulator::maintenance`] in a state.
@@ -36,12 +43,24 @@ pub async fn traces(world: &World, machine: &str) -> Vec<String> {
     annotations.keys().filter(ours).cloned().chain(label).collect()
 }
 
+/// Waits until the rights of the roles count, which is a moment after the roles are there.
+pub async fn counts(world: &World, kubeconfig: &Path) {
+    let client = Kubernetes::client(kubeconfig).await;
+    let (machines, nodes) = (api(&client, "Machine", &world.namespace), api(&client, "Node", ""));
+    eventually("the rights count", SOON, async || {
+        machines.get("m1").await.ok()?;
+        nodes.get(&world.node_name("m1")).await.ok().map(drop)
+    })
+    .await;
+}
+
 /// The arguments of a provider whose `node1` is this Machine, with no more rights than the roles give that are meant for it.
-pub fn asks(world: &World, machine: &str) -> String {
+pub async fn asks(world: &World, machine: &str) -> String {
     let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
     let cluster = Kubernetes::shared();
     cluster.apply(&roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace)));
     let kubeconfig = cluster.user("ci", &["metal-runners"]);
+    counts(world, &kubeconfig).await;
     format!(
         "cluster_api = {{ machines = {{ node1 = \"{}/{machine}\" }}, kubeconfig = \"{}\" }}",
         world.namespace,
@@ -57,6 +76,6 @@ pub async fn place() -> (World, Fleet) {
 }
 
 /// A configuration of that server.
-pub fn configure(world: &World, fleet: &Fleet, workspace: &Workspace, body: &str) {
-    fleet.configure_with(workspace, &asks(world, "m1"), body);
+pub async fn configure(world: &World, fleet: &Fleet, workspace: &Workspace, body: &str) {
+    fleet.configure_with(workspace, &asks(world, "m1").await, body);
 }

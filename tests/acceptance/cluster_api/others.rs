@@ -18,8 +18,8 @@ for_each_host! {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
         let second = workspace.beside();
-        configure(&world, &fleet, &workspace, &maintenance("node1", "first", "server_power = \"Off\""));
-        configure(&world, &fleet, &second, &maintenance("node1", "second", "server_power = \"Off\""));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "first", "server_power = \"Off\"")).await;
+        configure(&world, &fleet, &second, &maintenance("node1", "second", "server_power = \"Off\"")).await;
         workspace.apply().await.succeeded();
         second.try_plan().await.succeeded().says("tests/first");
         let waits = second.start_apply();
@@ -39,7 +39,7 @@ for_each_host! {
     async fn an_interrupted_wait_takes_the_request_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
-        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         world.withhold("m1").await;
         let apply = workspace.start_apply();
         apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
@@ -66,7 +66,7 @@ for_each_host! {
     async fn a_label_that_another_author_removes_is_told_and_the_server_is_given_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
-        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         workspace.apply().await.succeeded();
         world.label_machine("m1", json!({ MAINTENANCE: null })).await;
         workspace.try_plan().await.succeeded().says("was removed by another author");
@@ -81,7 +81,7 @@ for_each_host! {
     async fn a_deletion_waits_until_the_server_is_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
-        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         workspace.apply().await.succeeded();
         world.delete_machine("m1").await;
         let left = world.finish_deletion("m1").await;
