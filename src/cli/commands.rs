@@ -308,7 +308,9 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             )),
         },
         Command::Store { command } => stores::run(engine, command, json).await,
-        Command::Audit { command: AuditCommand::Verify } => stores::verify_audit(engine, json).await,
+        Command::Audit { command: AuditCommand::Verify { anchor } } => {
+            stores::verify_audit(engine, anchor.as_deref(), json).await
+        }
         Command::Server { command } => servers::run(engine, command, json).await,
     }
 }

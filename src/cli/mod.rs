@@ -267,9 +267,13 @@ impl From<CompletionShell> for Shell {
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing. PostgreSQL only:
-    /// no other store chains its lines
-    Verify,
+    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing in the store
+    Verify {
+        /// A file outside of the store with the ends of its chains: the log must go on from there, and then the file gets the
+        /// new ends. It is made where it is missing
+        #[arg(long, value_name = "FILE")]
+        anchor: Option<std::path::PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,7 +10,7 @@ use crate::{
         state::{Maintenance, Progress},
         step::Reply,
     },
-    store::{Contents, Found, LockView, StoreError, Transition},
+    store::{AuditProof, ChainEnds, Contents, Found, LockView, StoreError, Transition},
 };
 
 /// A store that is slow to say that the first intent is recorded; heartbeats reach it meanwhile.
@@ -84,6 +84,10 @@ impl Store for SlowReply {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.inner.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.inner.verify_audit(earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
