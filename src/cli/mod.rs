@@ -238,7 +238,7 @@ enum Command {
     /// The audit log as a whole
     Audit {
         #[command(subcommand)]
-        command: AuditCommand,
+        command: stores::AuditCommand,
     },
     /// The coordination store as a whole
     Store {
@@ -263,17 +263,6 @@ impl From<CompletionShell> for Shell {
             CompletionShell::Fish => Self::Fish,
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-enum AuditCommand {
-    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing in the store
-    Verify {
-        /// A file outside of the store with the ends of its chains: the log must go on from there, and then the file gets the
-        /// new ends. It is made where it is missing
-        #[arg(long, value_name = "FILE")]
-        anchor: Option<std::path::PathBuf>,
-    },
 }
 
 #[derive(Debug, Subcommand)]

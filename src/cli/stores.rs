@@ -3,9 +3,10 @@
 use std::{
     fs,
     io::{self, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
+use clap::Subcommand;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -57,6 +58,18 @@ pub(super) fn roles_of(
     let url = url.map(|url| SecretString::from(url.to_owned()));
     let roles = store::roles(kind, url.as_ref())?;
     Ok(if json { pretty(&json!({ "roles": roles })) } else { roles })
+}
+
+/// A command about the audit log.
+#[derive(Debug, Subcommand)]
+pub(super) enum AuditCommand {
+    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing in the store
+    Verify {
+        /// A file outside of the store with the ends of its chains: the log must go on from there, and then the file gets the
+        /// new ends. It is made where it is missing
+        #[arg(long, value_name = "FILE")]
+        anchor: Option<PathBuf>,
+    },
 }
 
 /// An anchor: where the chains of a store ended, kept outside of the store.

@@ -22,7 +22,7 @@ use crate::clock::{Clock, within};
 /// pod, from its service account.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSettings {
-    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins.
+    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins, which get no terminal.
     pub kubeconfig: Option<PathBuf>,
     /// Which of its contexts, instead of the current one.
     pub context: Option<String>,

@@ -22,7 +22,7 @@ use crate::maintenance::{ids::LockKey, lock::AuditEvent};
 /// Why a store has no chain.
 pub(super) const NO_CHAIN: &str = "its schema has none; store migrate adds it";
 
-/// What is told of a line that cannot be read, or of an end that is not there.
+/// Reports a line that cannot be read, or an end that is not there.
 pub(super) fn unreadable(number: Option<u64>, error: &dyn fmt::Display) -> AuditProof {
     let line = Some(error.to_string());
     AuditProof::Broken(BrokenLine { chain: None, number, problem: "cannot be read", line })
@@ -34,7 +34,7 @@ pub(super) struct ChainName {
     /// The lock that they are about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lock: Option<LockKey>,
-    /// Those of the owner's words alone.
+    /// Those of approvals alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
 }
@@ -57,7 +57,7 @@ impl fmt::Display for ChainName {
 
 /// The place of a line in its chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Link {
+pub(super) struct ChainPlace {
     #[serde(flatten)]
     pub(super) name: ChainName,
     /// From 1.
@@ -72,7 +72,7 @@ pub(super) struct Line {
     #[serde(flatten)]
     pub(super) event: AuditEvent,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) chain: Option<Link>,
+    pub(super) chain: Option<ChainPlace>,
 }
 
 impl From<AuditEvent> for Line {
@@ -114,7 +114,7 @@ pub(super) fn add<'a>(
     for event in events {
         let number = end.number.saturating_add(1);
         *end = ChainEnd { number, hash: hash(&end.hash, name, number, event) };
-        let link = Link { name: name.clone(), number, hash: end.hash.clone() };
+        let link = ChainPlace { name: name.clone(), number, hash: end.hash.clone() };
         lines.push(Line { event: event.clone(), chain: Some(link) });
     }
     lines
@@ -124,7 +124,7 @@ pub(super) fn add<'a>(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) lock: ChainEnd,
-    /// That of the owner's words.
+    /// That of the approvals.
     pub(super) words: ChainEnd,
 }
 
@@ -165,7 +165,7 @@ impl Chains {
         }
     }
 
-    /// Verifies all of them, and that what was seen `earlier` is still there. `adopting`: the older lines are being given their
+    /// Verifies all of them, and that the ends of an `earlier` look are still there. `adopting`: the older lines are being given their
     /// places.
     pub(super) fn verify(mut self, earlier: &ChainEnds, adopting: bool) -> AuditProof {
         if let Some(event) = self.loose.first().filter(|_| !adopting) {
@@ -263,9 +263,9 @@ fn fits(name: &ChainName, chain: &mut Chain) -> Result<(), BrokenLine> {
 }
 
 /// What pruning makes of the start of a chain, when these lines of it go. `None`: they are not the next ones. `gaps`: nothing that
-/// comes before them is left, so that they go all the same.
+/// comes before them is left, so that they go without them.
 pub(super) fn forget(start: &ChainEnd, going: &[Line], gaps: bool) -> Option<ChainEnd> {
-    let mut links: Vec<&Link> = going.iter().filter_map(|line| line.chain.as_ref()).collect();
+    let mut links: Vec<&ChainPlace> = going.iter().filter_map(|line| line.chain.as_ref()).collect();
     links.sort_by_key(|link| link.number);
     let (first, last) = (links.first()?, links.last()?);
     if first.number > start.number.saturating_add(1) && !gaps {
@@ -356,7 +356,7 @@ mod tests {
             lines.push(twice);
         };
         tampered(&again, "line 4 of the chain of k is there twice");
-        // One who computes anew what follows is noticed by the end.
+        // A chain that is computed again is noticed by its end.
         let forged = |lines: &mut Vec<Line>| {
             let mut events: Vec<_> = lines.iter().map(|line| line.event.clone()).collect();
             events[2].by = "eve".into();
@@ -398,7 +398,7 @@ mod tests {
         let anchor = judge(&end_at(&lines, 4), &lines[..4], &ChainEnds::new()).unwrap();
         assert_eq!(anchor, [("k".to_owned(), end_at(&lines, 4))].into());
         assert!(judge(&end, &lines, &anchor).is_ok());
-        // All of it computed anew, or taken back, or gone.
+        // All of it computed again, or set back, or gone.
         let mut other = ChainEnd::default();
         let forged = add(&name(), &mut other, &(1..7).map(event).collect::<Vec<_>>());
         assert_eq!(judge(&other, &forged, &ChainEnds::new()).unwrap().len(), 1);

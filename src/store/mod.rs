@@ -159,7 +159,7 @@ pub trait Store: Send + Sync + Debug {
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
-    /// Verifies that the whole audit log is as it was written, and goes on from what was seen `earlier`.
+    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an `earlier` look.
     async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError>;
 
     /// Everything it holds, of one moment.

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// How often lines that move are given their places anew.
+/// How often lines that move are given their places again.
 const ROUNDS: usize = 5;
 
 /// The ends that a change goes on from; `None` where the store has no chains.

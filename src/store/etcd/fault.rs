@@ -18,7 +18,7 @@ pub(super) struct Faults {
     may_want: &'static str,
 }
 
-/// What is told of a cluster whose quota is used up: it takes deletes and no puts.
+/// The error of a cluster whose quota is used up: it takes deletes and no puts.
 const FULL: &str = "it has no space left";
 
 /// Whether a change was refused for that.

@@ -32,7 +32,7 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 enum Fate {
     /// It is deleted, with the pointer that leads to it, if it still is as it was seen.
     Old(Vec<(String, i64)>),
-    /// The same of lines of the audit, if their chain may begin behind them.
+    /// Lines of the audit, which are deleted if their chain may begin behind them.
     Lines((String, i64), Vec<Line>),
     /// It is left alone until it is old enough.
     Young,

@@ -19,7 +19,7 @@ use crate::{
     maintenance::ids::LockKey,
     store::{
         AuditProof, ChainEnd, ChainEnds, StoreError,
-        chain::{self, ChainName, Chains, Line, Link as Place},
+        chain::{self, ChainName, ChainPlace, Chains, Line},
     },
 };
 
@@ -45,8 +45,8 @@ pub(super) fn verify_objects(
     };
     let mut chains = Chains::default();
     for map in maps {
-        if let ("lock" | "store", Ok(pruned)) = (kind(map), data::<Vec<Place>>(map, "pruned", faults)) {
-            for Place { name, number, hash } in pruned {
+        if let ("lock" | "store", Ok(pruned)) = (kind(map), data::<Vec<ChainPlace>>(map, "pruned", faults)) {
+            for ChainPlace { name, number, hash } in pruned {
                 chains.starts(name, ChainEnd { number, hash });
             }
         }
@@ -206,7 +206,7 @@ impl Starts {
         let store = link.get(objects::STORE).await?;
         let mut known = BTreeMap::new();
         for map in store.iter().chain(lock.map(|(map, _)| map)) {
-            for Place { name, number, hash } in data::<Vec<Place>>(map, "pruned", &link.faults)? {
+            for ChainPlace { name, number, hash } in data::<Vec<ChainPlace>>(map, "pruned", &link.faults)? {
                 known.insert(name, ChainEnd { number, hash });
             }
         }
@@ -217,7 +217,7 @@ impl Starts {
 
     /// Whether a line may go now that is `old` or not; then its chain begins behind it.
     pub(super) fn pass(&mut self, line: &Line, old: bool) -> bool {
-        let Some(Place { name, .. }) = &line.chain else { return old };
+        let Some(ChainPlace { name, .. }) = &line.chain else { return old };
         let start = self.known.entry(name.clone()).or_default();
         let further = chain::forget(start, std::slice::from_ref(line), self.gaps);
         match further.filter(|_| old && !self.stopped.contains(name)) {
@@ -233,16 +233,18 @@ impl Starts {
         true
     }
 
-    fn places(&self, of_lock: bool) -> Option<Vec<Place>> {
+    fn places(&self, of_lock: bool) -> Option<Vec<ChainPlace>> {
         let ours = |name: &ChainName| name.lock.is_some() == of_lock;
         self.moved.iter().any(ours).then(|| {
             let known = self.known.iter().filter(|(name, _)| ours(name));
-            known.map(|(name, end)| Place { name: name.clone(), number: end.number, hash: end.hash.clone() }).collect()
+            known
+                .map(|(name, end)| ChainPlace { name: name.clone(), number: end.number, hash: end.hash.clone() })
+                .collect()
         })
     }
 
     /// What the object of the lock has to hold, if that moved.
-    pub(super) fn of_lock(&self) -> Option<Vec<Place>> {
+    pub(super) fn of_lock(&self) -> Option<Vec<ChainPlace>> {
         self.places(true)
     }
 

@@ -41,7 +41,7 @@ use crate::{
     },
     store::{
         ChainEnd, StoreError,
-        chain::{Ends, Link as Place},
+        chain::{ChainPlace, Ends},
         extended::StoredSlot,
         optimistic::Commits,
         views::Stored,
@@ -306,7 +306,7 @@ pub(super) struct Next<'a> {
     /// Whether the lock has a record or an owner.
     pub(super) busy: Option<bool>,
     /// Up to where the chains of the audit were pruned.
-    pub(super) pruned: Option<&'a [Place]>,
+    pub(super) pruned: Option<&'a [ChainPlace]>,
     /// Why it was written although nothing else is.
     pub(super) fence: Option<&'a str>,
 }

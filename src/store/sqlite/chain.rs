@@ -12,7 +12,7 @@ use crate::{
     maintenance::lock::AuditEvent,
     store::{
         AuditProof, ChainEnd, ChainEnds, StoreError,
-        chain::{self, ChainName, Chains, Line, Link},
+        chain::{self, ChainName, ChainPlace, Chains, Line},
     },
 };
 
@@ -80,7 +80,7 @@ pub(super) async fn adopt(db: &mut SqliteConnection, faults: &Faults) -> Result<
     let mut end = ChainEnd::default();
     for (id, row) in rows_by_id(db, faults).await? {
         let lines = chain::add(&ChainName::default(), &mut end, &[rows::event(row, faults)?]);
-        let Some(Link { number, hash, .. }) = lines.into_iter().find_map(|line| line.chain) else { continue };
+        let Some(ChainPlace { number, hash, .. }) = lines.into_iter().find_map(|line| line.chain) else { continue };
         sqlx::query("UPDATE audit SET number = ?, hash = ? WHERE id = ?")
             .bind(rows::signed(number, faults)?)
             .bind(hash)
@@ -132,7 +132,7 @@ pub(super) async fn read(
             .map_err(|error| faults.sqlx(&error))?;
     for ((_, row), (_, number, hash)) in rows_by_id(db, faults).await?.into_iter().zip(places) {
         let link = number.and_then(|number| u64::try_from(number).ok()).zip(hash);
-        let chain = link.map(|(number, hash)| Link { name: ChainName::default(), number, hash });
+        let chain = link.map(|(number, hash)| ChainPlace { name: ChainName::default(), number, hash });
         // One that cannot be read fits nowhere.
         match rows::event(row, faults) {
             Ok(event) => chains.line(Line { event, chain }),
