@@ -3,6 +3,11 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
+#[path = "neighbours/clear.rs"]
+mod clear;
+#[path = "neighbours/names.rs"]
+mod names;
+
 #[path = "wire/host.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod host;

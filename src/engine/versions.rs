@@ -42,10 +42,11 @@ impl Engine {
 
     /// Brings the store to the newest schema of this version, and writes that to the audit log.
     pub async fn migrate_store(&self, before: &Usage) -> Result<Migrated, EngineError> {
-        let has_chain = async || Ok::<_, EngineError>(self.store().verify_audit(&ChainEnds::new()).await?.is_chained());
-        let had_chain = has_chain().await?;
+        let is_chained =
+            async || Ok::<_, EngineError>(self.store().verify_audit(&ChainEnds::new()).await?.is_chained());
+        let chained_before = is_chained().await?;
         self.store().migrate().await?;
-        let begins = !had_chain && has_chain().await?;
+        let begins = !chained_before && is_chained().await?;
         let chained = if begins { "; the lines before are chained as they were found" } else { "" };
         let migrated = Migrated { from: before.schema, to: self.store().usage().await?.schema };
         let Some((key, id)) = place() else { return Ok(migrated) };

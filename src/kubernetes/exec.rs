@@ -165,7 +165,8 @@ impl Drop for Running {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::{fs, path::Path, sync::Arc};
 
@@ -268,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn an_exec_plugin_is_killed_with_the_request_that_waits_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = with_plugin(folder.path(), &hanging(folder.path()), NOWHERE, Duration::from_secs(600));
+        let cluster = with_plugin(folder.path(), &hanging(folder.path()), NOWHERE, Duration::from_mins(10));
         let asking = tokio::spawn(async move { cluster.client().await.map(|_| ()) });
         until("the plugin", || pids(folder.path())).await;
         asking.abort();

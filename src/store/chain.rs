@@ -309,7 +309,9 @@ mod tests {
         let mut chains = Chains::default();
         chains.starts(name(), start);
         chains.ends(name(), end);
-        lines.into_iter().for_each(|line| chains.line(line));
+        for line in lines {
+            chains.line(line);
+        }
         match chains.verify(&ChainEnds::new(), false) {
             AuditProof::Whole { lines, .. } => Ok(lines),
             AuditProof::Broken(broken) => Err(broken.to_string()),

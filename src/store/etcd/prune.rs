@@ -59,7 +59,7 @@ pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, 
             Ok(further) => match delete(store, &entry.all(), &further).await {
                 // A chain cannot be told to begin later: its lines stay until there is space.
                 Err(error) if is_full(&error) && !further.is_empty() => {
-                    gone += delete(store, &entry.records, &[]).await?
+                    gone += delete(store, &entry.records, &[]).await?;
                 }
                 done => gone += done?,
             },

@@ -220,17 +220,14 @@ impl Starts {
         let Some(ChainPlace { name, .. }) = &line.chain else { return old };
         let start = self.known.entry(name.clone()).or_default();
         let further = chain::forget(start, std::slice::from_ref(line), self.gaps);
-        match further.filter(|_| old && !self.stopped.contains(name)) {
-            Some(further) => {
-                *start = further;
-                self.moved.insert(name.clone())
-            }
-            None => {
-                self.stopped.insert(name.clone());
-                return false;
-            }
-        };
-        true
+        let goes = further.filter(|_| old && !self.stopped.contains(name));
+        if let Some(further) = &goes {
+            *start = further.clone();
+            self.moved.insert(name.clone());
+        } else {
+            self.stopped.insert(name.clone());
+        }
+        goes.is_some()
     }
 
     fn places(&self, of_lock: bool) -> Option<Vec<ChainPlace>> {
