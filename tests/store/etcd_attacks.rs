@@ -223,14 +223,14 @@ async fn a_role_that_rewrites_lines_of_another_is_named() {
     verify().await.unwrap();
     let all = etcd_client::GetOptions::new().with_prefix();
     let (mut root, mut runner) = (guarded.raw("root").await, guarded.raw("runner").await);
-    let mut approver = guarded.raw("approver").await;
+    let mut etcdctl = guarded.raw("approver").await;
     // The approver reaches no line of a runner, and the end of no chain of theirs.
     let lines = root.get(guarded.key("audit/"), Some(all.clone())).await.unwrap();
     for pair in lines.kvs() {
-        approver.put(pair.key(), "[]", None).await.unwrap_err();
-        approver.delete(pair.key(), None).await.unwrap_err();
+        etcdctl.put(pair.key(), "[]", None).await.unwrap_err();
+        etcdctl.delete(pair.key(), None).await.unwrap_err();
     }
-    approver.put(guarded.key("lock/k"), "{}", None).await.unwrap_err();
+    etcdctl.put(guarded.key("lock/k"), "{}", None).await.unwrap_err();
     // The runner reaches the lines of an approver, and not the end of their chain.
     let told = root.get(guarded.key("told/"), Some(all)).await.unwrap();
     let (place, line) = (told.kvs()[0].key(), told.kvs()[0].value_str().unwrap());

@@ -284,16 +284,16 @@ async fn a_role_that_rewrites_lines_of_another_is_named() {
     verify().await.unwrap();
     let lock = guarded.lock(&key("k")).await;
     let (object, data) = (lock.metadata.name.unwrap(), lock.data.unwrap());
-    let (runner, approver) = (guarded.raw("runner").await, guarded.raw("approver").await);
+    let (runner, kubectl) = (guarded.raw("runner").await, guarded.raw("approver").await);
     let part = |part: &str, text: String| json!({ "data": { part: text } });
     // The approver: no line of a runner, and none of its own away; one that it adds has no place.
-    patch(&approver, &object, &part("outbox", "[]".into())).await.unwrap_err();
-    patch(&approver, &object, &part("said", "[]".into())).await.unwrap_err();
+    patch(&kubectl, &object, &part("outbox", "[]".into())).await.unwrap_err();
+    patch(&kubectl, &object, &part("said", "[]".into())).await.unwrap_err();
     let mut line = serde_json::from_str::<Vec<Value>>(&data["said"]).unwrap().remove(0);
     line["commit"] = "forged-commit".into();
     line["events"][0].as_object_mut().unwrap().remove("chain");
     let longer = format!("{},{line}]", data["said"].trim_end_matches(']'));
-    patch(&approver, &object, &part("said", longer)).await.unwrap();
+    patch(&kubectl, &object, &part("said", longer)).await.unwrap();
     assert!(verify().await.unwrap_err().contains("a line has no place in the chain"));
     // The runner: the approver's lines, and not the end of their chain.
     for forged in [data["said"].replace("ada", "eve"), "[]".to_owned()] {
