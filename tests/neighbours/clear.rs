@@ -19,7 +19,7 @@ use terraform_provider_metal::{
 const PASSWORD: &str = "sentinel-3d77";
 
 /// A server that answers everything in one way, and keeps what it is told.
-fn listener(answer: &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let heard = Arc::<Mutex<Vec<String>>>::default();
@@ -30,7 +30,9 @@ fn listener(answer: &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
             std::thread::spawn(move || {
                 let mut part = [0; 4096];
                 while let Ok(read @ 1..) = stream.read(&mut part) {
-                    all.lock().unwrap().push(String::from_utf8_lossy(&part[..read]).into_owned());
+                    let said = String::from_utf8_lossy(&part[..read]).into_owned();
+                    let answer = answer(&said);
+                    all.lock().unwrap().push(said);
                     if stream.write_all(answer).is_err() {
                         return;
                     }
@@ -41,8 +43,14 @@ fn listener(answer: &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     (address, heard)
 }
 
-/// Of a BMC that takes no basic authentication: the client looks in its root for sessions.
-const REFUSED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
+/// A BMC that takes no basic authentication and has its sessions elsewhere: the client looks for them in its root.
+fn bmc(said: &str) -> &'static [u8] {
+    if said.starts_with("POST ") {
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    } else {
+        b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"
+    }
+}
 
 /// What `check node1` says of a BMC, with more variables of the environment.
 fn check(server: &str, variables: &[(&str, String)]) -> String {
@@ -64,7 +72,7 @@ fn check(server: &str, variables: &[(&str, String)]) -> String {
 
 #[test]
 fn a_pin_or_an_authority_with_http_gets_no_request() {
-    let (address, heard) = listener(REFUSED);
+    let (address, heard) = listener(bmc);
     let pin = "00".repeat(32);
     let authority = tempfile::NamedTempFile::new().unwrap();
     let made = rcgen::generate_simple_self_signed(["bmc".to_owned()]).unwrap();
@@ -85,8 +93,8 @@ fn a_pin_or_an_authority_with_http_gets_no_request() {
 
 #[test]
 fn no_password_goes_to_the_root_of_a_bmc_or_to_a_proxy_of_the_environment() {
-    let (address, heard) = listener(REFUSED);
-    let (proxy, overheard) = listener(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let (address, heard) = listener(bmc);
+    let (proxy, overheard) = listener(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
     let proxies = names.map(|name| (name, format!("http://{proxy}")));
     check(&format!("  endpoint: http://{address}\n  insecure: true\n"), &proxies);
@@ -110,7 +118,7 @@ fn no_password_goes_to_the_root_of_a_bmc_or_to_a_proxy_of_the_environment() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_password_goes_to_a_database_that_speaks_no_tls() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let (address, heard) = listener(b"N");
+    let (address, heard) = listener(|_| b"N");
     let open = async |mode: &str| {
         let url = format!("postgres://runner:{PASSWORD}@{address}/metal?sslmode={mode}");
         let options = PostgresOptions { patience: Duration::from_secs(1), ..PostgresOptions::default() };
