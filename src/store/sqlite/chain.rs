@@ -153,18 +153,18 @@ pub(super) async fn prune(
     most: u32,
     faults: &Faults,
 ) -> Result<u64, StoreError> {
-    let last: Option<(i64, String)> = sqlx::query_as(
-        "WITH oldest AS (SELECT number, hash, at < ? AS is_old FROM audit WHERE number IS NOT NULL ORDER BY number LIMIT ?) \
-         SELECT number, hash FROM oldest WHERE number < coalesce((SELECT min(number) FROM oldest WHERE NOT is_old), number + 1) \
-         ORDER BY number DESC LIMIT 1",
+    let last: Option<(i64, i64, String)> = sqlx::query_as(
+        "WITH oldest AS (SELECT id, number, hash, at < ? AS is_old FROM audit ORDER BY id LIMIT ?) \
+         SELECT id, number, hash FROM oldest WHERE number IS NOT NULL \
+         AND id < coalesce((SELECT min(id) FROM oldest WHERE NOT is_old), id + 1) ORDER BY id DESC LIMIT 1",
     )
     .bind(before)
     .bind(most)
     .fetch_optional(&mut *db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
-    let Some((number, hash)) = last else { return Ok(0) };
-    let gone = sqlx::query("DELETE FROM audit WHERE number <= ?").bind(number).execute(&mut *db).await;
+    let Some((id, number, hash)) = last else { return Ok(0) };
+    let gone = sqlx::query("DELETE FROM audit WHERE id <= ?").bind(id).execute(&mut *db).await;
     let start = ChainEnd { number: u64::try_from(number).unwrap_or_default(), hash };
     write(db, START, &start, faults).await?;
     Ok(gone.map_err(|error| faults.sqlx(&error))?.rows_affected())
