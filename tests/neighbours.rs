@@ -3,6 +3,11 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
+#[path = "neighbours/clear.rs"]
+mod clear;
+#[path = "neighbours/names.rs"]
+mod names;
+
 #[path = "wire/host.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod host;
@@ -83,6 +88,34 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
         return;
     }
     assert!(dumps(folder.path()) || !root, "no process is dumped here, and root sees no owner: this shows nothing");
+}
+
+/// A plugin of a kubeconfig writes what it likes; the host logs what its provider prints, and so does a CI job.
+#[test]
+fn what_an_exec_plugin_writes_to_standard_error_reaches_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, ran) = (folder.path().join("kubeconfig"), folder.path().join("ran"));
+    let script =
+        format!("read line && echo sentinel-in >&2; echo sentinel-err >&2; echo ran > {}; exit 3", ran.display());
+    // As most files have it: without interactiveMode.
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:1" } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        "users": [{ "name": "u", "user": { "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        } } }],
+    });
+    fs::write(&config, text.to_string()).unwrap();
+    let output = Command::new(program())
+        .args(["--coordination-url", &format!("kubernetes://metal?kubeconfig={}", config.display()), "queue"])
+        .env("RUST_LOG", "trace")
+        .output()
+        .unwrap();
+    let all = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(ran.exists() && !output.status.success(), "{all}");
+    assert!(all.contains("exit status: 3") && all.contains("exec plugin sh"), "{all}");
+    assert!(!all.contains("sentinel"), "{all}");
 }
 
 /// Another user of the machine places files and links where the provider will put its socket.

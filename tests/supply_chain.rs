@@ -1,6 +1,6 @@
 //! What the program is built from: where crates come from, under which licences, and which ones are there twice.
 //!
-//! `cargo metadata` tells it from the lock file, without a network. Advisories are not asked here: they need one.
+//! `cargo metadata` tells it from the lock file, without a network. Advisories are asked by `make lint` (`tools/deny`).
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
@@ -220,6 +220,51 @@ fn python_packages_have_hashes() {
     }
     assert!(packages > 30, "{packages}");
     assert!(fs::read_to_string(folder.join("common.sh")).unwrap().contains("--require-hashes"));
+}
+
+/// `tools/deny` with a stand-in for cargo-deny: what it prints, and whether it succeeds.
+#[cfg(unix)]
+fn deny(script: &str) -> (bool, String) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("cargo-deny");
+    fs::write(&program, format!("#!/bin/sh\necho \"called: $*\"\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/deny"))
+        .env("CARGO_DENY", &program)
+        .env("CARGO_HOME", folder.path())
+        .output()
+        .unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_check_that_was_left_out_is_said_and_the_others_are_made() {
+    const ALWAYS: &str = "called: --locked check licenses bans sources";
+    const LEFT_OUT: &str = "advisories were NOT checked";
+    let no_network = "case \"$*\" in *fetch*) exit 1 ;; esac";
+    let (good, said) = deny(no_network);
+    assert!(good && said.contains(ALWAYS) && said.contains(LEFT_OUT) && !said.contains("check --disable"), "{said}");
+    let (good, said) = deny("");
+    assert!(good && said.contains(ALWAYS) && said.contains("check --disable-fetch advisories"), "{said}");
+    assert!(!said.contains(LEFT_OUT), "{said}");
+    for fails in ["licenses", "advisories"] {
+        let (good, said) = deny(&format!("case \"$*\" in *{fails}*) exit 1 ;; esac"));
+        assert!(!good, "{fails}: {said}");
+    }
+    let makefile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).unwrap();
+    let lint = makefile.split("\nlint:").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(lint.contains("@tools/deny"), "{lint}");
+}
+
+#[test]
+fn both_lists_of_licences_are_one() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deny.toml")).unwrap();
+    let list = text.split("\nallow = [").nth(1).unwrap().split(']').next().unwrap();
+    let listed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
+    let ours = ["MPL-2.0"];
+    assert_eq!(listed, LICENCES.into_iter().chain(ours).collect());
 }
 
 #[test]

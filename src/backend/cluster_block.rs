@@ -12,7 +12,7 @@ use super::{
 pub(super) const KUBECONFIG: Setting = Setting {
     name: "kubeconfig",
     kind: Kind::Text,
-    text: "A kubeconfig file; its users may be certificates, tokens, token files and exec plugins. Default: `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
+    text: "A kubeconfig file; its users may be certificates, tokens, token files and exec plugins, which get no terminal. Default: `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
 };
 
 pub(super) const CONTEXT: Setting = Setting {

@@ -238,7 +238,7 @@ enum Command {
     /// The audit log as a whole
     Audit {
         #[command(subcommand)]
-        command: AuditCommand,
+        command: stores::AuditCommand,
     },
     /// The coordination store as a whole
     Store {
@@ -263,13 +263,6 @@ impl From<CompletionShell> for Shell {
             CompletionShell::Fish => Self::Fish,
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-enum AuditCommand {
-    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing. PostgreSQL only:
-    /// no other store chains its lines
-    Verify,
 }
 
 #[derive(Debug, Subcommand)]

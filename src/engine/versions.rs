@@ -5,7 +5,7 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         lock::AuditEvent,
     },
-    store::{Usage, VERSION},
+    store::{ChainEnds, Usage, VERSION},
 };
 
 use super::{Engine, EngineError};
@@ -42,13 +42,18 @@ impl Engine {
 
     /// Brings the store to the newest schema of this version, and writes that to the audit log.
     pub async fn migrate_store(&self, before: &Usage) -> Result<Migrated, EngineError> {
+        let is_chained =
+            async || Ok::<_, EngineError>(self.store().verify_audit(&ChainEnds::new()).await?.is_chained());
+        let chained_before = is_chained().await?;
         self.store().migrate().await?;
+        let begins = !chained_before && is_chained().await?;
+        let chained = if begins { "; the lines before are chained as they were found" } else { "" };
         let migrated = Migrated { from: before.schema, to: self.store().usage().await?.schema };
         let Some((key, id)) = place() else { return Ok(migrated) };
         let too_old: Vec<String> = before.too_old().map(|process| process.by.clone()).collect();
         let alive = if too_old.is_empty() { "none".to_owned() } else { too_old.join(", ") };
         let detail = format!(
-            "from schema {} to {} by provider version {VERSION}; older versions alive: {alive}",
+            "from schema {} to {} by provider version {VERSION}; older versions alive: {alive}{chained}",
             migrated.from, migrated.to
         );
         let by = self.runner().to_string();

@@ -1,21 +1,28 @@
 //! One API server and how we are known to it.
 
-use std::{fmt, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use kube::{
     Client, Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
-use super::{ClusterError, error::chain as words};
-use crate::clock::{Clock, no_answer_within, within};
+use super::{ClusterError, error::chain as words, exec};
+use crate::clock::{Clock, within};
 
 /// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`, `~/.kube/config`, or, inside a
 /// pod, from its service account.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSettings {
-    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins.
+    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins, which get no terminal.
     pub kubeconfig: Option<PathBuf>,
     /// Which of its contexts, instead of the current one.
     pub context: Option<String>,
@@ -80,7 +87,17 @@ pub struct Cluster(Arc<Inner>);
 struct Inner {
     settings: ClusterSettings,
     clock: Arc<dyn Clock>,
-    client: OnceCell<(Client, String)>,
+    /// Locked while it is made, so that one run of an exec plugin serves all who wait.
+    client: Mutex<Option<Connected>>,
+    address: OnceLock<String>,
+}
+
+/// A client with its credentials.
+#[derive(Clone)]
+struct Connected {
+    client: Client,
+    /// When the credentials end that an exec plugin gave.
+    until: Option<Timestamp>,
 }
 
 impl fmt::Debug for Cluster {
@@ -93,18 +110,18 @@ impl Cluster {
     /// The cluster of these settings.
     #[must_use]
     pub fn new(settings: ClusterSettings, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Inner { settings, clock, client: OnceCell::new() }))
+        Self(Arc::new(Inner { settings, clock, client: Mutex::default(), address: OnceLock::new() }))
     }
 
     /// A client. Reads the configuration at the first call; asks no server.
     pub async fn client(&self) -> Result<Client, ClusterError> {
-        Ok(self.connected().await?.0.clone())
+        self.connected().await
     }
 
     /// Where it is, for people; what was configured while that has not been read.
     #[must_use]
     pub fn address(&self) -> String {
-        if let Some((_, address)) = self.0.client.get() {
+        if let Some(address) = self.0.address.get() {
             return address.clone();
         }
         let settings = &self.0.settings;
@@ -121,33 +138,33 @@ impl Cluster {
         &self.0.clock
     }
 
-    async fn connected(&self) -> Result<&(Client, String), ClusterError> {
-        let connect = async {
-            let mut config = self.config().await.map_err(|cause| self.misconfigured(cause))?;
-            // A request that was answered with 503 or 504 may have been carried out: who asks decides what is done then.
-            config.default_retry = false;
-            config.connect_timeout = Some(self.patience());
-            // A list that a watch begins with has no time limit of its own. A quiet watch is heard of before this.
-            config.read_timeout = Some(SILENCE);
-            config.reset_reader_on_write = true;
-            let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-            let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
-            let plugin = plugin.map(|plugin| format!(" (exec plugin {plugin})")).unwrap_or_default();
-            let made = if plugin.is_empty() {
-                Client::try_from(config)
-            } else {
-                // It runs the plugin, and waits for it.
-                let made = tokio::task::spawn_blocking(|| Client::try_from(config));
-                let Some(made) = within(self.patience(), made).await else {
-                    let limit = no_answer_within(self.patience());
-                    return Err(self.misconfigured(format!("the credentials were not there in time: {limit}{plugin}")));
-                };
-                made.map_err(|error| self.misconfigured(format!("no client: {error}")))?
-            };
-            let client = made.map_err(|error| self.misconfigured(format!("{}{plugin}", words(&error))))?;
-            Ok((client, address))
-        };
-        self.0.client.get_or_try_init(|| connect).await
+    /// The client; a new one where the credentials of the last one end.
+    async fn connected(&self) -> Result<Client, ClusterError> {
+        let mut last = self.0.client.lock().await;
+        if let Some(connected) = last.as_ref().filter(|last| !exec::is_ending(last.until, self.0.clock.now())) {
+            return Ok(connected.client.clone());
+        }
+        let connected = self.connect().await.map_err(|cause| self.misconfigured(cause))?;
+        Ok(last.insert(connected).client.clone())
+    }
+
+    async fn connect(&self) -> Result<Connected, String> {
+        let mut config = self.config().await?;
+        // A request that was answered with 503 or 504 may have been carried out: who asks decides what is done then.
+        config.default_retry = false;
+        config.connect_timeout = Some(self.patience());
+        // A list that a watch begins with has no time limit of its own. A quiet watch is heard of before this.
+        config.read_timeout = Some(SILENCE);
+        config.reset_reader_on_write = true;
+        let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let _ = self.0.address.set(address);
+        let mut until = None;
+        if let Some(plugin) = exec::plugin(&config.auth_info) {
+            let given = exec::credentials(&config.auth_info, plugin, self.patience()).await?;
+            (config.auth_info, until) = (given.auth, given.until);
+        }
+        let client = Client::try_from(config).map_err(|error| words(&error))?;
+        Ok(Connected { client, until })
     }
 
     fn patience(&self) -> Duration {
@@ -201,12 +218,12 @@ impl Cluster {
         F: Future<Output = Result<T, kube::Error>> + Send,
         T: Send,
     {
-        let (client, address) = self.connected().await?;
+        let client = self.connected().await?;
         let mut tries = 0;
         loop {
             let result = match within(self.patience(), Box::pin(make(client.clone()))).await {
                 Some(result) => result.map_err(|error| self.failure(error, request)),
-                None => Err(ClusterError::silence(request, address, self.patience())),
+                None => Err(ClusterError::silence(request, &self.address(), self.patience())),
             };
             match result {
                 Err(ClusterError::Busy { retry_after, .. }) if tries < AGAIN => {
@@ -224,65 +241,6 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
-
-    /// A cluster whose user is this shell script as an exec plugin.
-    fn with_plugin(folder: &tempfile::TempDir, script: &str) -> Cluster {
-        let kubeconfig = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:1" } }],
-            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
-            "users": [{ "name": "u", "user": { "exec": {
-                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script, "sentinel-arg"],
-                "env": [{ "name": "SECRET", "value": "sentinel-env" }], "interactiveMode": "Never",
-            } } }],
-        });
-        let path = folder.path().join("kubeconfig");
-        std::fs::write(&path, kubeconfig.to_string()).unwrap();
-        let request_timeout = Some(Duration::from_secs(2));
-        let settings = ClusterSettings { kubeconfig: Some(path), request_timeout, ..ClusterSettings::default() };
-        Cluster::new(settings, Arc::new(SystemClock::default()))
-    }
-
-    #[tokio::test]
-    async fn an_exec_plugin_that_hangs_is_given_up_in_time() {
-        let folder = tempfile::tempdir().unwrap();
-        // A pipe that is never opened for writing.
-        let pipe = folder.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let script = format!("echo sentinel-out; exec cat {}", pipe.display());
-        let asked = within(Duration::from_secs(10), with_plugin(&folder, &script).client()).await;
-        let problem = asked.expect("it ended in time").map(|_| ()).unwrap_err().to_string();
-        assert!(problem.contains("no answer within 2s") && problem.contains("exec plugin sh"), "{problem}");
-        assert!(!problem.contains("sentinel"), "{problem}");
-        // Lets the plugin end.
-        drop(std::fs::OpenOptions::new().write(true).open(pipe).unwrap());
-    }
-
-    #[tokio::test]
-    async fn what_an_exec_plugin_prints_is_in_no_message() {
-        let folder = tempfile::tempdir().unwrap();
-        let credential = |status: &str| {
-            format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}"#)
-        };
-        for (script, said) in [
-            ("echo sentinel-out; echo sentinel-err >&2; exit 3".to_owned(), "exit status: 3"),
-            ("echo '{\"sentinel-out\": [sentinel'".to_owned(), "no valid ExecCredential"),
-            ("echo sentinel-out".to_owned(), "no valid ExecCredential"),
-            (format!("echo '{}'", credential("null")), "no valid ExecCredential"),
-            (format!("echo '{}'", credential(r#"{"token":"sentinel\ntoken"}"#)), ""),
-            (
-                format!("echo '{}'", credential(r#"{"token":"t","expirationTimestamp":"sentinel"}"#)),
-                "no valid ExecCredential",
-            ),
-        ] {
-            let cluster = with_plugin(&folder, &script);
-            let request = Request { verb: "get", resource: "pods", namespace: None, name: None };
-            let asked = cluster.call(request, |client| async move { client.apiserver_version().await }).await;
-            let problem = asked.map(|_| ()).unwrap_err();
-            let all = format!("{problem} {problem:?}");
-            assert!(all.contains(said) && !all.contains("sentinel"), "{script}: {all}");
-        }
-    }
 
     /// Whether the connection or the request runs out of time first is chance: both are told alike.
     #[tokio::test]

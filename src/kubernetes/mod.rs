@@ -4,6 +4,7 @@
 
 mod cluster;
 mod error;
+mod exec;
 mod follow;
 mod kind;
 mod mirror;

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, Contents, Found, LockView, Store, StoreError, Transition, Usage};
+use super::{AuditProof, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage};
 
 /// Opens a store.
 pub type Opener =
@@ -140,8 +140,8 @@ impl Store for LazyStore {
         self.get().await?.audit(id, limit).await
     }
 
-    async fn verify_audit(&self) -> Result<AuditProof, StoreError> {
-        self.get().await?.verify_audit().await
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.get().await?.verify_audit(earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -12,7 +12,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, forgotten_before, lease_end, watchers::Watchers,
+    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition,
+    chain::{self, ChainName, Chains, Line},
+    forgotten_before, lease_end,
+    watchers::Watchers,
 };
 use crate::{
     clock::Clock,
@@ -30,7 +33,10 @@ struct State {
     history: Vec<Maintenance>,
     leases: HashMap<RunnerId, Timestamp>,
     bindings: HashMap<String, LockKey>,
-    audit: Vec<AuditEvent>,
+    audit: Vec<Line>,
+    /// The end of the audit, and of what was pruned of it.
+    audit_end: ChainEnd,
+    audit_start: ChainEnd,
     revision: i64,
 }
 
@@ -51,6 +57,11 @@ impl State {
 
     fn active(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<&Maintenance> {
         self.locks.values().flat_map(|lock| &lock.active).find(|record| wanted(record))
+    }
+
+    fn write_down(&mut self, events: &[AuditEvent]) {
+        let mut lines = chain::add(&ChainName::default(), &mut self.audit_end, events);
+        self.audit.append(&mut lines);
     }
 
     fn find(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<Found> {
@@ -108,7 +119,8 @@ impl Store for MemoryStore {
             }
         }
         state.history.append(&mut after.finished);
-        state.audit.append(&mut after.events);
+        let events = std::mem::take(&mut after.events);
+        state.write_down(&events);
         if after != *before {
             state.locks.insert(key.clone(), Arc::new(after));
             state.revision += 1;
@@ -171,9 +183,18 @@ impl Store for MemoryStore {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let state = self.state();
-        let mut lines: Vec<_> = state.audit.iter().rev().filter(|event| event.id == *id).take(limit).cloned().collect();
+        let events = state.audit.iter().rev().map(|line| &line.event);
+        let mut lines: Vec<_> = events.filter(|event| event.id == *id).take(limit).cloned().collect();
         lines.reverse();
         Ok(lines)
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        let (state, mut chains) = (self.state(), Chains::default());
+        chains.starts(ChainName::default(), state.audit_start.clone());
+        chains.ends(ChainName::default(), state.audit_end.clone());
+        state.audit.iter().cloned().for_each(|line| chains.line(line));
+        Ok(chains.verify(earlier, false))
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -185,7 +206,7 @@ impl Store for MemoryStore {
             locks: state.locks.values().map(|lock| (**lock).clone()).collect(),
             history: state.history.clone(),
             bindings,
-            audit: state.audit.clone(),
+            audit: state.audit.iter().map(|line| line.event.clone()).collect(),
             oddities: Vec::new(),
         })
     }
@@ -198,25 +219,26 @@ impl Store for MemoryStore {
         state.locks = contents.locks.iter().map(|lock| (lock.key.clone(), Arc::new(lock.clone()))).collect();
         state.history.clone_from(&contents.history);
         state.bindings = contents.bindings.iter().cloned().collect();
-        state.audit.clone_from(&contents.audit);
+        state.write_down(&contents.audit);
         Ok(())
     }
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         let mut state = self.state();
         let before = forgotten_before(self.clock.now(), keep);
-        let (mut records, mut lines) = (0, 0);
+        let mut records = 0;
         state.history.retain(|record| {
             let goes = records < most && record.detached_at.is_some_and(|at| at < before);
             records += u32::from(goes);
             !goes
         });
-        state.audit.retain(|event| {
-            let goes = lines < most && event.at < before;
-            lines += u32::from(goes);
-            !goes
-        });
-        Ok(u64::from(records) + u64::from(lines))
+        // Without gaps.
+        let old = state.audit.iter().take(most as usize).take_while(|line| line.event.at < before).count();
+        let gone: Vec<Line> = state.audit.drain(..old).collect();
+        if let Some(start) = chain::forget(&state.audit_start, &gone, false) {
+            state.audit_start = start;
+        }
+        Ok(u64::from(records) + old as u64)
     }
 
     async fn claim_sweep(&self, _: &RunnerId, length: Duration) -> Result<bool, StoreError> {

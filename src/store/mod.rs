@@ -6,6 +6,7 @@
 
 mod audit;
 mod capacity;
+mod chain;
 mod contents;
 mod error;
 mod etcd;
@@ -41,7 +42,7 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
-pub use audit::{AuditProof, BrokenLine};
+pub use audit::{AuditProof, BrokenLine, ChainEnd, ChainEnds};
 pub use contents::Contents;
 pub use error::StoreError;
 pub use etcd::{EtcdOptions, EtcdStore};
@@ -158,10 +159,8 @@ pub trait Store: Send + Sync + Debug {
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
-    /// Verifies that the whole audit log is as it was written.
-    async fn verify_audit(&self) -> Result<AuditProof, StoreError> {
-        Ok(AuditProof::None("this kind of store keeps none"))
-    }
+    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an `earlier` look.
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError>;
 
     /// Everything it holds, of one moment.
     async fn contents(&self) -> Result<Contents, StoreError>;

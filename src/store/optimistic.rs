@@ -15,6 +15,7 @@ use jiff::Timestamp;
 
 use super::{
     StoreError,
+    chain::Ends,
     extended::StoredSlot,
     views::{Known, Stored},
 };
@@ -201,12 +202,14 @@ pub(super) struct Written {
     pub(super) parts: Parts,
     /// See [`Stored::raw`].
     pub(super) raw: Option<Arc<[u8]>>,
+    /// See [`Stored::ends`].
+    pub(super) ends: Arc<Ends>,
 }
 
 /// As a store writes it that keeps everything of a lock together.
 impl From<i64> for Written {
     fn from(revision: i64) -> Self {
-        Self { revision, parts: Parts { lock: true, words: false }, raw: None }
+        Self { revision, parts: Parts { lock: true, words: false }, raw: None, ends: Arc::default() }
     }
 }
 

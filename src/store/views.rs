@@ -23,6 +23,7 @@ use crate::{
     },
     store::{
         LockView, StoreError,
+        chain::Ends,
         group::Line,
         optimistic::{Commits, Written},
     },
@@ -46,18 +47,26 @@ pub(super) struct Stored {
     pub(super) commits: Arc<Commits>,
     /// What the store itself compares when it is written, where that is more than the revision.
     pub(super) raw: Option<Arc<[u8]>>,
+    /// The ends of the chains of the audit, where the store keeps them with the lock.
+    pub(super) ends: Arc<Ends>,
 }
 
 impl Stored {
     /// A key that nobody asked for yet.
     pub(super) fn none(key: &LockKey) -> Self {
-        Self { revision: 0, lock: Arc::new(ServerLock::new(key.clone())), commits: Arc::default(), raw: None }
+        Self {
+            revision: 0,
+            lock: Arc::new(ServerLock::new(key.clone())),
+            commits: Arc::default(),
+            raw: None,
+            ends: Arc::default(),
+        }
     }
 
     /// What a commit of ours made of it.
     pub(super) fn after(&self, written: Written, lock: ServerLock, commit: &str) -> Self {
-        let Written { revision, parts, raw } = written;
-        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw }
+        let Written { revision, parts, raw, ends } = written;
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw, ends }
     }
 
     /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.

@@ -24,8 +24,8 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
     },
     store::{
-        Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, LockView, MemoryStore,
-        PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition, Usage,
+        AuditProof, ChainEnds, Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, LockView,
+        MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition, Usage,
     },
 };
 use tokio::sync::watch;
@@ -214,6 +214,14 @@ impl Store for Renewing {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.store.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.store.verify_audit(earlier).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.store.migrate().await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -599,7 +607,7 @@ fn schemas(table: &str, number: i64) -> String {
 /// The tables of a PostgreSQL store, in the order in which they refer to each other.
 const TABLES: [&str; 8] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit", "audit_chain"];
 
-async fn sql_of(file: &Path, sql: &str) {
+pub async fn sql_of(file: &Path, sql: &str) {
     use sqlx::{ConnectOptions as _, Connection as _};
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(30));
     let mut db = options.connect().await.unwrap();

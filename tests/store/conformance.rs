@@ -25,7 +25,7 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
         step::Action,
     },
-    store::{Found, LockView, MemoryStore, Store, StoreError, Usage, VERSION},
+    store::{AuditProof, ChainEnds, Found, LockView, MemoryStore, Store, StoreError, Usage, VERSION},
 };
 
 use crate::{
@@ -62,6 +62,7 @@ macro_rules! conforms {
             a_server_stays_bound_to_its_first_key
             leases_end_on_the_clock_of_the_store
             the_audit_is_in_order_and_limited_to_the_newest
+            each_line_of_the_audit_has_its_place_in_a_chain
             changes_of_another_handle_wake_and_heartbeats_do_not
             a_change_right_after_watching_began_is_not_lost
             hundreds_of_watchers_wake_and_see_the_change
@@ -561,6 +562,74 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("a"), 2).await.unwrap()), ["admitted", "released"]);
     assert_eq!(words(store.audit(&id("a"), 0).await.unwrap()), [""; 0]);
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
+}
+
+/// Verifies the audit once each line is in a chain: PostgreSQL adds them with a heartbeat. Lines, pruned ones, and the ends.
+pub async fn verified(store: &dyn Store, earlier: &ChainEnds) -> Result<(u64, u64, ChainEnds), String> {
+    soon("the chain of all lines", async {
+        loop {
+            store.renew(&runner(999), TTL).await.unwrap();
+            match store.verify_audit(earlier).await.unwrap() {
+                AuditProof::Whole { lines, forgotten, waiting: 0, ends } => return Ok((lines, forgotten, ends)),
+                AuditProof::Whole { .. } => {}
+                AuditProof::Broken(line) => return Err(line.to_string()),
+                AuditProof::None(why) => return Err(why.to_owned()),
+            }
+        }
+    })
+    .await
+}
+
+pub async fn each_line_of_the_audit_has_its_place_in_a_chain(bench: &Bench) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let (one, two) = (bench.open().await, bench.open().await);
+    let nothing = ChainEnds::new();
+    assert_eq!(verified(&*one, &nothing).await, Ok((0, 0, ChainEnds::new())));
+    let (claim, given) = (crate::talk::claim("c"), crate::talk::approval(Scope::All));
+    apply(&*one, &key("k"), |lock, _, now| lock.claim(claim.clone(), now)).await.unwrap();
+    // Words of the owner alone, between changes of two processes, and of other locks at the same time.
+    crate::talk::approve(&*two, &key("k"), &given).await.unwrap();
+    let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
+    let others = (2..8).map(|n| {
+        let store = if n % 2 == 0 { Arc::clone(&one) } else { Arc::clone(&two) };
+        async move { hold(&*store, &key(&format!("other-{}", n % 3)), &request(&format!("m{n}"), n)).await }
+    });
+    drop(futures_util::future::join_all(others.take(3)).await);
+    apply(&*two, &key("k"), |lock, _, now| lock.withdraw_approval_for(&given.uid, "team", "ada", now)).await.unwrap();
+    finish(&*two, &key("k"), &uid, generation).await.unwrap();
+    let lines = one.contents().await.unwrap().audit.len() as u64;
+    let (found, forgotten, anchor) = verified(&*two, &nothing).await.unwrap();
+    assert_eq!((found, forgotten), (lines, 0));
+    assert!(lines > 8 && !anchor.is_empty(), "{lines}");
+    // It goes on from there, for a handle that was opened later, too.
+    bench.pass(DAY).await;
+    let (uid, generation) = hold(&*bench.open().await, &key("k"), &request("b", 9)).await;
+    finish(&*one, &key("k"), &uid, generation).await.unwrap();
+    let (found, _, later) = verified(&*one, &anchor).await.unwrap();
+    assert!(found > lines && later != anchor, "{found}");
+    // Lines that are old go from the front; what an anchor has seen of them cannot be told any more.
+    bench.pass(DAY * 2).await;
+    hold(&*one, &key("k"), &request("c", 10)).await;
+    let mut batches = 0;
+    while one.prune(DAY + DAY / 2, 3).await.unwrap() > 0 {
+        batches += 1;
+        verified(&*two, &later).await.unwrap();
+    }
+    let (left, forgotten, ends) = verified(&*two, &anchor).await.unwrap();
+    assert!(batches > 1 && forgotten == found, "{batches}: {left}, {forgotten} of {found}");
+    assert_eq!(left, one.contents().await.unwrap().audit.len() as u64);
+    assert_eq!(verified(&*two, &ends).await.unwrap().2, ends);
+    // An anchor that is not of this log: lines were taken back since, or all was written anew.
+    for chain in ends.keys() {
+        let (mut ahead, mut other) = (ends.clone(), ends.clone());
+        ahead.get_mut(chain).unwrap().number += 1;
+        other.get_mut(chain).unwrap().hash = "00".repeat(32);
+        for wrong in [ahead, other] {
+            let told = verified(&*one, &wrong).await.unwrap_err();
+            assert!(told.contains("is not the one that was there when the anchor was written"), "{chain}: {told}");
+        }
+    }
+    assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
 
 pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench) {
@@ -1145,6 +1214,9 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     assert_eq!((&found.locks, &found.history), (&contents.locks, &contents.history));
     assert_eq!((&found.bindings, &found.audit), (&contents.bindings, &contents.audit));
     assert_eq!(found.violations(), [""; 0]);
+    let lines = contents.audit.len() as u64;
+    let anchor = verified(&*moved, &ChainEnds::new()).await.unwrap();
+    assert_eq!((anchor.0, anchor.1), (lines, 0));
     // It goes on where it was: no generation and no ticket is given out twice.
     let (_, next) = join(&*moved, &key("k"), &request("b", 3)).await.unwrap();
     assert!(next > generation);
@@ -1152,6 +1224,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     let tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
     assert_eq!(tickets, [2, 3]);
     assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(Found::Past(record)) if record.uid == uid));
+    assert!(verified(&*moved, &anchor.2).await.unwrap().0 > lines);
     // Whoever holds a server would go on in the old store.
     let (_, _) = hold(&memory, &key("other"), &request("c", 4)).await;
     assert_eq!(memory.contents().await.unwrap().in_use(), ["ops/c (InMaintenance, ada on desk (process 4))"]);

@@ -295,7 +295,7 @@ async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
     let refused = etcd(&cluster.url(&prefix), None).await.unwrap_err();
     assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("schema 9") && text.contains("up to 1"), "{text}");
+    assert!(text.contains("schema 9") && text.contains("up to 2"), "{text}");
     let meta = client.get(format!("{prefix}/meta"), None).await.unwrap();
     assert_eq!(meta.kvs()[0].value_str().unwrap(), newer);
 }

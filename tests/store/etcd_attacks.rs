@@ -154,7 +154,9 @@ async fn only_what_is_over_for_long_enough_is_forgotten() {
     // Both prefixes of the audit.
     until("the end of history", async || {
         runs.prune(Duration::ZERO, 100).await.unwrap();
-        (said(&*runs, &id("c")).await.is_empty() && runs.find(&id("a")).await.unwrap().is_none()).then_some(())
+        let gone = said(&*runs, &id("c")).await.is_empty() && runs.find(&id("a")).await.unwrap().is_none();
+        // A line goes after those that its chain has before it.
+        (gone && runs.contents().await.unwrap().audit.is_empty()).then_some(())
     })
     .await;
     let contents = runs.contents().await.unwrap();
@@ -204,4 +206,40 @@ async fn words_that_cannot_be_read_freeze_no_server() {
     let (uid, fence) = join(&*runs, &k, &asks("b", 2)).await.unwrap();
     approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
     assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());
+}
+
+/// Lines are in the reach of the roles that write them; what they are a chain with is not, or the anchor tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_rewrites_lines_of_another_is_named() {
+    let guarded = Guarded::start().await;
+    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
+    let k = key("k");
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (uid, fence) = join(&*runs, &k, &asks("a", 1)).await.unwrap();
+    approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
+    assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());
+    finish(&*runs, &k, &uid, fence).await.unwrap();
+    let verify = async || roles::run(&["audit", "verify"], &guarded.url("reviewer:hunter%402%3A%2F%3F%23%25@")).await;
+    verify().await.unwrap();
+    let all = etcd_client::GetOptions::new().with_prefix();
+    let (mut root, mut runner) = (guarded.raw("root").await, guarded.raw("runner").await);
+    let mut etcdctl = guarded.raw("approver").await;
+    // The approver reaches no line of a runner, and the end of no chain of theirs.
+    let lines = root.get(guarded.key("audit/"), Some(all.clone())).await.unwrap();
+    for pair in lines.kvs() {
+        etcdctl.put(pair.key(), "[]", None).await.unwrap_err();
+        etcdctl.delete(pair.key(), None).await.unwrap_err();
+    }
+    etcdctl.put(guarded.key("lock/k"), "{}", None).await.unwrap_err();
+    // The runner reaches the lines of an approver, and not the end of their chain.
+    let told = root.get(guarded.key("told/"), Some(all)).await.unwrap();
+    let (place, line) = (told.kvs()[0].key(), told.kvs()[0].value_str().unwrap());
+    runner.put(guarded.key("approvals/k"), "{}", None).await.unwrap_err();
+    for forged in [line.replace("ada", "eve"), "[]".to_owned()] {
+        runner.put(place, forged, None).await.unwrap();
+        let told = verify().await.unwrap_err();
+        assert!(told.contains("line 1 of the chain of the approvals of k"), "{told}");
+    }
+    runner.put(place, line, None).await.unwrap();
+    verify().await.unwrap();
 }

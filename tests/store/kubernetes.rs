@@ -210,7 +210,7 @@ async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
     let refused = kubernetes(&cluster.store(&namespace), None).await.unwrap_err();
     assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("schema 9") && text.contains("up to 1"), "{text}");
+    assert!(text.contains("schema 9") && text.contains("up to 2"), "{text}");
     let found = maps(cluster, &namespace).await.get("metal-store").await.unwrap();
     assert_eq!(found.data.unwrap()["meta"], newer);
 }

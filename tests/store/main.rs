@@ -9,6 +9,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;
+#[cfg(unix)]
+mod chains;
 mod conformance;
 #[cfg(unix)]
 mod etcd_attacks;

@@ -17,6 +17,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 /// The schema of version 0.1.0.
 const OF_0_1_0: i64 = 3;
 
+/// The schema of this version.
+const NEWEST: i64 = 5;
+
 async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
 }
@@ -65,7 +68,7 @@ async fn a_file_of_version_0_1_0_is_used_as_it_is() {
     assert!(store.claim_sweep(&runner(1).id, TTL).await.unwrap());
     lease_of_0_1_0(&path, 7, "2099-01-01T00:00:00.000000000Z").await;
     let usage = store.usage().await.unwrap();
-    assert_eq!((usage.schema, usage.newest, usage.alive.len(), usage.too_old().count()), (OF_0_1_0, 4, 2, 1));
+    assert_eq!((usage.schema, usage.newest, usage.alive.len(), usage.too_old().count()), (OF_0_1_0, NEWEST, 2, 1));
     // A lease ends by the wall clock there.
     clock.pass(TTL * 2);
     assert_eq!(store.usage().await.unwrap().alive.len(), 1);
@@ -87,7 +90,7 @@ async fn a_process_that_has_a_file_open_goes_on_after_its_migration() {
     let (open, other) = (sqlite(&path, clock.clone()).await.unwrap(), sqlite(&path, clock.clone()).await.unwrap());
     let (uid, fence) = hold(&open, &key("k"), &request("a", 1)).await;
     other.migrate().await.unwrap();
-    assert_eq!(schema_of(&path).await, 4);
+    assert_eq!(schema_of(&path).await, NEWEST);
     // Its heartbeats have the boot clock from now on, and it reads those of others.
     open.renew(&runner(1), TTL).await.unwrap();
     other.renew(&runner(2), TTL).await.unwrap();
@@ -111,8 +114,8 @@ async fn a_schema_that_is_too_old_is_left_to_store_migrate() {
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("store migrate")), "{error}");
     assert_eq!(schema_of(&path).await, 2);
     let said = store(&format!("sqlite://{}", path.display()), &["migrate"]).await.unwrap();
-    assert!(said.contains("from schema 2 to 4"), "{said}");
-    assert_eq!(schema_of(&path).await, 4);
+    assert!(said.contains("from schema 2 to 5"), "{said}");
+    assert_eq!(schema_of(&path).await, NEWEST);
     sqlite(&path, HandClock::new()).await.unwrap().close().await;
 }
 
@@ -133,16 +136,16 @@ async fn only_store_migrate_migrates_and_not_under_older_processes() {
     assert_eq!(schema_of(&path).await, OF_0_1_0, "a command that only looks migrates nothing");
     lease_of_0_1_0(&path, 7, "2099-01-01T00:00:00.000000000Z").await;
     let refused = store(&url, &["migrate"]).await.unwrap_err();
-    for part in ["ada on desk (process 7)", "cannot read schema 4", "Nothing was changed", "--even-though-older"] {
+    for part in ["ada on desk (process 7)", "cannot read schema 5", "Nothing was changed", "--even-though-older"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     assert_eq!(schema_of(&path).await, OF_0_1_0);
     let said = store(&url, &["migrate", "--even-though-older-versions-are-alive"]).await.unwrap();
-    assert!(said.contains("ada on desk (process 7)") && said.contains("from schema 3 to 4"), "{said}");
-    assert_eq!(schema_of(&path).await, 4);
+    assert!(said.contains("ada on desk (process 7)") && said.contains("from schema 3 to 5"), "{said}");
+    assert_eq!(schema_of(&path).await, NEWEST);
     // It is in the audit log, and the store is in order.
     let again = store(&url, &["migrate"]).await.unwrap();
-    assert!(again.contains("Nothing to migrate") && again.contains("from schema 3 to 4"), "{again}");
+    assert!(again.contains("Nothing to migrate") && again.contains("from schema 3 to 5"), "{again}");
     assert!(again.contains("older versions alive: ada on desk (process 7)"), "{again}");
     store(&url, &["check"]).await.unwrap();
 }
@@ -162,7 +165,7 @@ async fn two_that_migrate_at_once_migrate_once() {
     for done in futures_util::future::join_all(stores.iter().map(Store::migrate)).await {
         done.unwrap();
     }
-    assert_eq!(schema_of(&path).await, 4);
+    assert_eq!(schema_of(&path).await, NEWEST);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::{
     maintenance::{ids::Uid, lock::AuditEvent, state::Maintenance, step::Reply},
-    store::{Contents, Found, LockView, StoreError, Transition},
+    store::{AuditProof, ChainEnds, Contents, Found, LockView, StoreError, Transition},
 };
 
 /// A store that is slow to say that the first intent is recorded; heartbeats reach it meanwhile.
@@ -78,6 +78,10 @@ impl Store for SlowReply {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.inner.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.inner.verify_audit(earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -9,7 +9,7 @@ use crate::{
         lock::{AuditEvent, Refusal, ServerLock},
         state::Maintenance,
     },
-    store::{Contents, Found, LockView, StoreError, Transition},
+    store::{AuditProof, ChainEnds, Contents, Found, LockView, StoreError, Transition},
 };
 
 /// How many of the next requests of a kind go wrong.
@@ -118,6 +118,10 @@ impl Store for Faulty {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.inner.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.inner.verify_audit(earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -12,8 +12,13 @@ use super::{
     rows::{Head, Place, Words, text},
 };
 use crate::{
-    maintenance::{ids::MaintenanceId, lock::AuditEvent, state::Maintenance},
-    store::{StoreError, capacity, extended::StoredSlot, optimistic::Change},
+    maintenance::{ids::MaintenanceId, state::Maintenance},
+    store::{
+        StoreError, capacity,
+        chain::{self, Ends, Line},
+        extended::StoredSlot,
+        optimistic::Change,
+    },
 };
 
 /// What one request of etcd takes, in bytes, unless it is told otherwise (`--max-request-bytes`).
@@ -70,18 +75,19 @@ impl Writes<'_> {
 
     /// The lines of one change. Those of the owner's words alone are where an approver may write, and no process follows what
     /// an approver writes: they are found without a pointer when they are old.
-    fn audit(&mut self, events: &[AuditEvent], commit: &str, told_only: bool) -> Result<(), StoreError> {
-        let mut names: Vec<(&MaintenanceId, Vec<&AuditEvent>)> = Vec::new();
-        for event in events {
-            match names.iter_mut().find(|(id, _)| **id == event.id) {
-                Some((_, events)) => events.push(event),
-                None => names.push((&event.id, vec![event])),
+    fn audit(&mut self, lines: &[Line], commit: &str, told_only: bool) -> Result<(), StoreError> {
+        let mut names: Vec<(&MaintenanceId, Vec<&Line>)> = Vec::new();
+        for line in lines {
+            let id = &line.event.id;
+            match names.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, lines)) => lines.push(line),
+                None => names.push((id, vec![line])),
             }
         }
-        for (id, events) in names {
+        for (id, lines) in names {
             let all = if told_only { self.keys.told_all(id) } else { self.keys.audit_all(id) };
             let key = format!("{all}{commit}");
-            self.puts.insert(key.clone(), text(&id.to_string(), &events, self.faults)?);
+            self.puts.insert(key.clone(), text(&id.to_string(), &lines, self.faults)?);
             if !told_only {
                 self.old.push(key);
             }
@@ -113,6 +119,8 @@ pub(super) struct Prepared {
     pub(super) names: Vec<MaintenanceId>,
     /// What `lock/…` holds afterwards.
     pub(super) head: Option<Arc<[u8]>>,
+    /// The ends of the chains afterwards.
+    pub(super) ends: Arc<Ends>,
 }
 
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
@@ -120,6 +128,7 @@ pub(super) struct Prepared {
 pub(super) fn transaction(
     keys: &Keys,
     change: &Change<'_>,
+    mut ends: Option<Ends>,
     now: Timestamp,
     meta: &[u8],
     faults: &Faults,
@@ -139,7 +148,8 @@ pub(super) fn transaction(
         writes.active(record, change.is_new(record))?;
     }
     let told_only = change.told_only();
-    writes.audit(change.events, commit, told_only)?;
+    writes.audit(&chain::lines(change, ends.as_mut()), commit, told_only)?;
+    let (lock_end, words_end) = ends.clone().map(|ends| (ends.lock, ends.words)).unzip();
     if change.adds() {
         // What ends a record writes about as much again.
         let bytes = writes.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -149,7 +159,8 @@ pub(super) fn transaction(
     let (same_claim, parts) = (change.same_claim(), change.parts());
     if parts.words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        let said = Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() };
+        let (approvals, commits) = (after.ownership.words(), change.commits_of_words());
+        let said = Words { claim, approvals, commits, chain: words_end };
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
     if !told_only {
@@ -159,6 +170,7 @@ pub(super) fn transaction(
             slot: StoredSlot::of(after),
             claim: after.ownership.claim.clone(),
             commits: change.commits(),
+            chain: lock_end,
         };
         writes.puts.insert(keys.lock(key), text(&key.0, &head, faults)?);
         for approval in &after.ownership.approvals {
@@ -198,5 +210,5 @@ pub(super) fn transaction(
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     otherwise.push(TxnOp::get(keys.meta(), None));
     let transaction = Txn::new().when(conditions).and_then(operations).or_else(otherwise);
-    Ok(Prepared { transaction, names: asked, head })
+    Ok(Prepared { transaction, names: asked, head, ends: Arc::new(ends.unwrap_or_default()) })
 }

@@ -18,6 +18,14 @@ pub(super) struct Faults {
     may_want: &'static str,
 }
 
+/// The error of a cluster whose quota is used up: it takes deletes and no puts.
+const FULL: &str = "it has no space left";
+
+/// Whether a change was refused for that.
+pub(super) fn is_full(error: &StoreError) -> bool {
+    matches!(error, StoreError::Forbidden { cause, .. } if cause.starts_with(FULL))
+}
+
 impl Faults {
     pub(super) fn new(address: &str, may_want: &'static str) -> Self {
         Self { about: About::new(address), may_want }
@@ -41,7 +49,7 @@ impl Faults {
                     )),
                     // It can be read, so whoever waits until it is back would wait for ever.
                     8 if message.contains("space exceeded") => self.forbidden(format!(
-                        "it has no space left and takes no changes ({message}): compact and defragment it, or raise \
+                        "{FULL} and takes no changes ({message}): compact and defragment it, or raise \
                          --quota-backend-bytes; then disarm its alarm"
                     )),
                     7 => self.forbidden(format!(

@@ -16,6 +16,7 @@
 //! | `seen/<runner>` | when a process without a lease was first missed, or ended: its absence counts from there |
 //! | `bound/<name>` | the machine behind a server's name |
 //! | `old/<time>/<commit>` | where to look for what may be forgotten, by the time it became history; the keys there decide |
+//! | `old/pruned/<chain>` | the last line of a chain of the audit that was pruned: its number and hash |
 //! | `old/sweeper` | until when one process has the right to forget it |
 
 use jiff::Timestamp;

@@ -3,7 +3,9 @@
 //! Every write is one transaction on the condition that nothing it was made from has changed. etcd's leases say which
 //! processes are alive, and nothing else hangs on them: a record, a slot or a binding never goes away by itself.
 
+mod chain;
 mod commit;
+mod conditional;
 mod fault;
 mod group;
 mod keys;
@@ -34,9 +36,8 @@ pub use self::url::EtcdOptions;
 pub(super) use self::url::prefix_of;
 
 use self::{
-    commit::Prepared,
     fault::Faults,
-    group::{Groups, Reply},
+    group::Groups,
     leases::OwnLeases,
     link::Link,
     rows::{Place, Read, Reads, json, text},
@@ -44,10 +45,10 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
+    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     lease_end,
-    optimistic::{Change, Conditional, Loaded, Written, look},
+    optimistic::{Loaded, look},
     recall::OwnProcesses,
     versions::Supported,
     views::{Known, Snapshot, Stored, Views},
@@ -64,7 +65,10 @@ use crate::{
 
 /// What the keys and values mean. Every change to that is a new number: a program refuses a store with one that it does
 /// not know, so that an older one never drops what a newer one wrote.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = CHAINED;
+
+/// The schema from which on the audit log has chains.
+const CHAINED: i64 = 2;
 
 /// What this version reads and writes.
 const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
@@ -77,6 +81,9 @@ const LOOKS: usize = 5;
 struct Meta {
     store_id: String,
     schema: i64,
+    /// The end of the chain of those lines that are older than the chains; nothing until they have their places in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<ChainEnd>,
 }
 
 /// A store in one etcd cluster.
@@ -205,7 +212,8 @@ impl EtcdStore {
 async fn known(link: &Link) -> Result<(String, Vec<u8>), StoreError> {
     let mut found = link.get(link.keys.meta(), GetOptions::new()).await?;
     if found.kvs().is_empty() {
-        let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
+        let store_id = Uuid::new_v4().simple().to_string();
+        let new = Meta { store_id, schema: SCHEMA, before: Some(ChainEnd::default()) };
         let value = text("meta", &new, &link.faults)?;
         let unless_there = Compare::create_revision(link.keys.meta(), CompareOp::Equal, 0);
         let put = TxnOp::put(link.keys.meta(), value, None::<PutOptions>);
@@ -216,61 +224,6 @@ async fn known(link: &Link) -> Result<(String, Vec<u8>), StoreError> {
     let meta: Meta = json(first, &link.faults)?;
     SUPPORTED.check(meta.schema, false, &link.faults)?;
     Ok((meta.store_id, first.value().to_vec()))
-}
-
-#[async_trait]
-impl Conditional for EtcdStore {
-    async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
-        self.link.patience.repeat(|| self.load_once(key, known.clone())).await
-    }
-
-    async fn recall(&self, own: &Stored) -> Option<Loaded> {
-        // Without it a cluster that was restored from a backup would pass for the one that was written to.
-        own.raw.as_ref()?;
-        self.own_processes.loaded(own, self.time.now().await.ok()?)
-    }
-
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
-        let faults = &self.link.faults;
-        let now = self.time.now().await?;
-        let meta = self.meta().clone();
-        let Prepared { transaction, names, head } = commit::transaction(&self.link.keys, change, now, &meta, faults)?;
-        let Reply { revision, response: reply, .. } = self.groups.write(&change.after.key, transaction).await?;
-        if reply.succeeded() {
-            let revision = revision.ok_or_else(|| faults.unreadable("a transaction without a revision"))?;
-            return Ok(Some(Written { revision, parts: change.parts(), raw: head }));
-        }
-        let mut found = Reads::of(reply.op_responses());
-        let (lock, words) = (found.next(faults)?, found.next(faults)?);
-        if lock.kvs().iter().chain(words.kvs()).any(|pair| pair.mod_revision() > change.before.revision) {
-            return Ok(None);
-        }
-        for id in names {
-            if let Some(pair) = found.next(faults)?.kvs().first() {
-                let place: Place = json(pair, faults)?;
-                return Err(StoreError::NameTaken { id, key: place.lock_key });
-            }
-        }
-        if let Some(pair) = found.next(faults)?.kvs().first() {
-            // A newer version may have migrated the store since this process opened it.
-            SUPPORTED.check_open(json::<Meta>(pair, faults)?.schema, faults)?;
-            *self.meta() = pair.value().to_vec();
-        }
-        Ok(None)
-    }
-
-    fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
-        self.watch.watchers.went_back(key);
-        self.link.faults.went_back(cause)
-    }
-
-    fn together(&self) -> usize {
-        commit::TOGETHER
-    }
-
-    fn unanswered(&self) -> StoreError {
-        self.link.faults.unavailable("the reply to a change was not awaited")
-    }
 }
 
 #[async_trait]
@@ -406,6 +359,10 @@ impl Store for EtcdStore {
         whole::audit(self, id, limit).await
     }
 
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        chain::verify(self, earlier).await
+    }
+
     async fn contents(&self) -> Result<Contents, StoreError> {
         whole::read(self).await
     }
@@ -420,17 +377,7 @@ impl Store for EtcdStore {
     }
 
     async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
-        let (key, now) = (self.link.keys.sweeper(), self.time.now().await?);
-        let claim = text(&runner.0, &lease_end(now, length), &self.link.faults)?;
-        let found = self.link.patience.once(self.get(key.clone())).await?;
-        let until = found.as_ref().map(|pair| json::<Timestamp>(pair, &self.link.faults)).transpose()?;
-        if until.is_some_and(|until| until > now) {
-            return Ok(false);
-        }
-        let same = found.map_or(0, |pair| pair.mod_revision());
-        let unmoved = Compare::mod_revision(key.clone(), CompareOp::Equal, same);
-        let put = TxnOp::put(key, claim, None);
-        Ok(self.link.patience.once(self.link.txn(Txn::new().when([unmoved]).and_then([put]))).await?.succeeded())
+        prune::claim(self, runner, self.time.now().await?, length).await
     }
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
@@ -439,6 +386,10 @@ impl Store for EtcdStore {
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.link.patience.repeat(|| whole::usage(self)).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        chain::migrate(self).await
     }
 
     async fn close(&self) {

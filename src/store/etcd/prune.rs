@@ -4,19 +4,25 @@
 //! been able to write there. So a key is deleted when it is one of history by its form, when what it holds says that it is
 //! over and old, and in a transaction on the condition that it still holds that.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     EtcdStore,
-    rows::{self, Place, Reads, json},
+    chain::{self, Further},
+    fault::is_full,
+    rows::{self, Place, Reads, json, text},
     whole::{PAGE, pages},
 };
 use crate::{
-    maintenance::{lock::AuditEvent, state::Maintenance},
-    store::StoreError,
+    maintenance::{ids::RunnerId, state::Maintenance},
+    store::{
+        StoreError,
+        chain::{ChainName, Line},
+        lease_end,
+    },
 };
 
 /// A process that has been gone for less is remembered: a place in the queue may be kept for it.
@@ -26,6 +32,8 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 enum Fate {
     /// It is deleted, with the pointer that leads to it, if it still is as it was seen.
     Old(Vec<(String, i64)>),
+    /// Lines of the audit, which are deleted if their chain may begin behind them.
+    Lines((String, i64), Vec<Line>),
     /// It is left alone until it is old enough.
     Young,
     /// It is not there, or does not belong to history.
@@ -38,35 +46,111 @@ pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, 
     let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
     let oldest = oldest.with_sort(SortTarget::Key, SortOrder::Ascend);
     let found = link.get(keys.all("old"), oldest).await?;
-    let mut gone = 0;
+    let mut entries = Vec::with_capacity(found.kvs().len());
     for pair in found.kvs() {
-        gone += follow(store, pair, before).await?;
+        entries.push(entry(store, pair, before).await?);
     }
-    gone += told(store, before, most).await?;
+    entries.extend(told(store, before, most).await?);
+    // Of one moment they are in no order, and a chain begins later line by line.
+    entries.sort_by_key(|entry| chain::first(&entry.lines));
+    let (mut gone, mut blocked) = (0, HashSet::new());
+    for entry in entries {
+        match chain::further(store, &entry.lines, false).await? {
+            Ok(further) => match delete(store, &entry.all(), &further).await {
+                // A chain cannot be told to begin later: its lines stay until there is space.
+                Err(error) if is_full(&error) && !further.is_empty() => {
+                    gone += delete(store, &entry.records, &[]).await?;
+                }
+                done => gone += done?,
+            },
+            Err(name) => {
+                blocked.insert(name);
+                gone += delete(store, &entry.records, &[]).await?;
+            }
+        }
+    }
+    if gone == 0 && !blocked.is_empty() {
+        gone = from_the_front(store, &blocked, before, most).await?;
+    }
     if gone == 0 {
         gone = forget_processes(store, before.min(now.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN)), most).await?;
     }
     Ok(gone)
 }
 
-/// Forgets what one key below `old/` leads to, and that key.
-async fn follow(store: &EtcdStore, pair: &KeyValue, before: Timestamp) -> Result<u64, StoreError> {
+/// What goes together: lines of the audit go only when their chain may begin behind them.
+#[derive(Default)]
+struct Entry {
+    records: Vec<(String, i64)>,
+    audit: Vec<(String, i64)>,
+    lines: Vec<Line>,
+    /// The key below `old/`, when nothing that it leads to stays.
+    itself: Option<(String, i64)>,
+}
+
+impl Entry {
+    fn all(&self) -> Vec<(String, i64)> {
+        [&self.audit[..], &self.records, self.itself.as_slice()].concat()
+    }
+}
+
+/// Looks at what one key below `old/` leads to.
+async fn entry(store: &EtcdStore, pair: &KeyValue, before: Timestamp) -> Result<Entry, StoreError> {
     let keys = &store.link.keys;
     let named: Vec<String> = serde_json::from_slice(pair.value()).unwrap_or_default();
     let named: Vec<String> = named.into_iter().filter(|key| keys.is_history(key)).collect();
-    let (mut doomed, mut young) = (Vec::new(), false);
+    let (mut entry, mut young) = (Entry::default(), false);
     for key in named {
         match fate(store, key, before).await? {
-            Fate::Old(these) => doomed.extend(these),
+            Fate::Old(these) => entry.records.extend(these),
+            Fate::Lines(this, its) => {
+                entry.audit.push(this);
+                entry.lines.extend(its);
+            }
             Fate::Young => young = true,
             Fate::Nothing => {}
         }
     }
-    let itself = (String::from_utf8_lossy(pair.key()).into_owned(), pair.mod_revision());
-    if !young {
-        doomed.push(itself);
+    entry.itself = (!young).then(|| seen(pair));
+    Ok(entry)
+}
+
+fn seen(pair: &KeyValue) -> (String, i64) {
+    (String::from_utf8_lossy(pair.key()).into_owned(), pair.mod_revision())
+}
+
+/// Forgets the first lines of chains from which others, which came before what is old by the clock, are gone or still young.
+async fn from_the_front(
+    store: &EtcdStore,
+    blocked: &HashSet<ChainName>,
+    before: Timestamp,
+    most: u32,
+) -> Result<u64, StoreError> {
+    let keys = &store.link.keys;
+    let mut pairs = pages(store, &keys.all("audit"), 0).await?;
+    pairs.extend(pages(store, &keys.all("told"), 0).await?);
+    let mut entries = Vec::new();
+    for pair in &pairs {
+        let lines: Vec<Line> = serde_json::from_slice(pair.value()).unwrap_or_default();
+        if lines.iter().filter_map(|line| line.chain.as_ref()).any(|link| blocked.contains(&link.name)) {
+            entries.push(Entry { audit: vec![seen(pair)], lines, ..Entry::default() });
+        }
     }
-    delete(store, &doomed).await
+    entries.sort_by_key(|entry| chain::first(&entry.lines));
+    let (mut gone, mut stopped) = (0, HashSet::new());
+    for entry in entries {
+        let names: HashSet<ChainName> =
+            entry.lines.iter().filter_map(|line| Some(line.chain.as_ref()?.name.clone())).collect();
+        if gone >= u64::from(most) || !are_old(&entry.lines, before) || !stopped.is_disjoint(&names) {
+            stopped.extend(names);
+        } else if let Ok(further) = chain::further(store, &entry.lines, true).await? {
+            match delete(store, &entry.all(), &further).await {
+                Err(error) if is_full(&error) => break,
+                done => gone += done?,
+            }
+        }
+    }
+    Ok(gone)
 }
 
 /// What a key of history holds decides.
@@ -75,8 +159,8 @@ async fn fate(store: &EtcdStore, key: String, before: Timestamp) -> Result<Fate,
     let Some(pair) = store.get(key.clone()).await? else { return Ok(Fate::Nothing) };
     let this = (key.clone(), pair.mod_revision());
     if key.starts_with(&keys.all("audit")) {
-        let Ok(lines) = json::<Vec<AuditEvent>>(&pair, faults) else { return Ok(Fate::Nothing) };
-        return Ok(if are_old(&lines, before) { Fate::Old(vec![this]) } else { Fate::Young });
+        let Ok(lines) = json::<Vec<Line>>(&pair, faults) else { return Ok(Fate::Nothing) };
+        return Ok(if are_old(&lines, before) { Fate::Lines(this, lines) } else { Fate::Young });
     }
     let Ok(record) = json::<Maintenance>(&pair, faults) else { return Ok(Fate::Nothing) };
     if keys.past(&record.id, &record.uid) != key {
@@ -95,33 +179,60 @@ async fn fate(store: &EtcdStore, key: String, before: Timestamp) -> Result<Fate,
     Ok(Fate::Old(both))
 }
 
-fn are_old(lines: &[AuditEvent], before: Timestamp) -> bool {
-    lines.iter().all(|line| line.at < before)
+fn are_old(lines: &[Line], before: Timestamp) -> bool {
+    lines.iter().all(|line| line.event.at < before)
 }
 
-/// Deletes keys that still are as they were seen. How many of them.
-async fn delete(store: &EtcdStore, doomed: &[(String, i64)]) -> Result<u64, StoreError> {
+/// Deletes keys that still are as they were seen, all of one entry at once, so that chains begin behind them. How many of them.
+async fn delete(store: &EtcdStore, doomed: &[(String, i64)], further: &[Further]) -> Result<u64, StoreError> {
+    let (keys, faults) = (&store.link.keys, &store.link.faults);
     let mut gone = 0;
-    for some in doomed.chunks(PAGE) {
+    for (number, some) in doomed.chunks(PAGE).enumerate() {
+        // Many of one entry are of one change, whose lines are few; what is more of it are records.
+        let further = if number == 0 { further } else { &[] };
         let same = some.iter().map(|(key, seen)| Compare::mod_revision(key.clone(), CompareOp::Equal, *seen));
         let deletes = some.iter().map(|(key, _)| TxnOp::delete(key.clone(), None));
-        let txn = Txn::new().when(same.collect::<Vec<_>>()).and_then(deletes.collect::<Vec<_>>());
-        if store.link.txn(txn).await?.succeeded() {
+        let conditions: Vec<Compare> = same.chain(further.iter().map(|one| one.condition(keys))).collect();
+        let mut operations: Vec<TxnOp> = deletes.collect();
+        for one in further {
+            operations.push(one.put(keys, faults)?);
+        }
+        if store.link.txn(Txn::new().when(conditions).and_then(operations)).await?.succeeded() {
             gone += some.len() as u64;
         }
     }
     Ok(gone)
 }
 
-/// Forgets old lines of the owners' words, those first that came first. Keys there that cannot be read go, too.
-async fn told(store: &EtcdStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+/// Old lines of the owners' words, those first that came first. Keys there that cannot be read go, too.
+async fn told(store: &EtcdStore, before: Timestamp, most: u32) -> Result<Vec<Entry>, StoreError> {
     let first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     let found = store.link.get(store.link.keys.all("told"), first.with_limit(i64::from(most))).await?;
-    let old = found.kvs().iter().filter(|pair| {
-        serde_json::from_slice::<Vec<AuditEvent>>(pair.value()).map_or(true, |lines| are_old(&lines, before))
+    let entries = found.kvs().iter().filter_map(|pair| {
+        let lines: Vec<Line> = serde_json::from_slice(pair.value()).unwrap_or_default();
+        are_old(&lines, before).then(|| Entry { audit: vec![seen(pair)], lines, ..Entry::default() })
     });
-    let old = old.map(|pair| (String::from_utf8_lossy(pair.key()).into_owned(), pair.mod_revision()));
-    delete(store, &old.collect::<Vec<_>>()).await
+    Ok(entries.collect())
+}
+
+/// Claims the right to forget history for `length` from now.
+pub(super) async fn claim(
+    store: &EtcdStore,
+    runner: &RunnerId,
+    now: Timestamp,
+    length: Duration,
+) -> Result<bool, StoreError> {
+    let (link, key) = (&store.link, store.link.keys.sweeper());
+    let claim = text(&runner.0, &lease_end(now, length), &link.faults)?;
+    let found = link.patience.once(store.get(key.clone())).await?;
+    let until = found.as_ref().map(|pair| json::<Timestamp>(pair, &link.faults)).transpose()?;
+    if until.is_some_and(|until| until > now) {
+        return Ok(false);
+    }
+    let same = found.map_or(0, |pair| pair.mod_revision());
+    let unmoved = Compare::mod_revision(key.clone(), CompareOp::Equal, same);
+    let put = TxnOp::put(key, claim, None);
+    Ok(link.patience.once(link.txn(Txn::new().when([unmoved]).and_then([put]))).await?.succeeded())
 }
 
 /// Forgets processes that ended before a moment and that no active record names.
@@ -145,7 +256,7 @@ async fn forget_processes(store: &EtcdStore, before: Timestamp, most: u32) -> Re
     let mut gone = 0;
     for one in doomed.into_iter().take(most as usize) {
         // Each for itself: one that came back, or was noted again, is left alone, and no other with it.
-        gone += delete(store, &[one]).await?;
+        gone += delete(store, &[one], &[]).await?;
     }
     Ok(gone)
 }

@@ -19,7 +19,8 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        StoreError,
+        ChainEnd, StoreError,
+        chain::Ends,
         extended::StoredSlot,
         optimistic::{Commits, Loaded},
         views::Stored,
@@ -34,6 +35,9 @@ pub(super) struct Head {
     pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
     pub(super) commits: String,
+    /// The end of the chain of the lines of this lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) chain: Option<ChainEnd>,
 }
 
 /// What `approvals/…` holds.
@@ -43,6 +47,9 @@ pub(super) struct Words {
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
     pub(super) commits: String,
+    /// The end of the chain of the lines of these words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) chain: Option<ChainEnd>,
 }
 
 /// What `name/…` and `uid/…` hold.
@@ -61,7 +68,7 @@ pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Res
 }
 
 /// The owner's words. Those that cannot be read count for nothing: an approver could freeze the server with them.
-fn words_of(pair: Option<&KeyValue>) -> Words {
+pub(super) fn words_of(pair: Option<&KeyValue>) -> Words {
     pair.and_then(|pair| serde_json::from_slice(pair.value()).ok()).unwrap_or_default()
 }
 
@@ -250,7 +257,8 @@ fn assemble(
     gone.sort();
     gone.dedup();
     let commits = Arc::new(Commits::parse(&head.commits, &words.commits));
-    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw }, leases, gone })
+    let ends = Arc::new(Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() });
+    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw, ends }, leases, gone })
 }
 
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
@@ -288,7 +296,8 @@ pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> 
         let revision = revision(&[std::slice::from_ref(head), words.map_or(&[], std::slice::from_ref)]);
         let quarantined = |cause: &str, (records, unreadable): Records| {
             let lock = ServerLock::quarantined(key.clone(), cause, &records, unreadable);
-            let stored = Stored { revision, lock: Arc::new(lock), commits: Arc::default(), raw: None };
+            let stored =
+                Stored { revision, lock: Arc::new(lock), commits: Arc::default(), raw: None, ends: Arc::default() };
             Read { stored, leases: Leases::default(), gone: Vec::new() }
         };
         reads.push(match assemble(&key, Some(head), words, marks, active.clone(), &alive, revision, faults) {

@@ -6,7 +6,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrde
 use jiff::Timestamp;
 
 use super::{
-    EtcdStore, Meta, SCHEMA,
+    EtcdStore, Meta, SCHEMA, chain,
     keys::Keys,
     leases, rights,
     rows::{self, Head, Place, Read, Reads, Words, json, text},
@@ -18,7 +18,11 @@ use crate::{
         lock::{AuditEvent, ServerLock},
         state::Maintenance,
     },
-    store::{Contents, StoreError, Usage, extended::StoredSlot},
+    store::{
+        AuditProof, ChainEnd, ChainEnds, Contents, StoreError, Usage,
+        chain::{self as store_chain, ChainName},
+        extended::StoredSlot,
+    },
 };
 
 /// How many keys are read, written or deleted at once.
@@ -69,6 +73,9 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
             Err(error) => odd.push(error.to_string()),
         }
     }
+    if let AuditProof::Broken(line) = chain::verify_at(store, revision, &lines, &ChainEnds::new()).await? {
+        odd.push(format!("the audit log was changed: {line}"));
+    }
     for pair in pages(store, &keys.all("approvals"), revision).await? {
         if let Err(error) = json::<Words>(&pair, faults) {
             odd.push(format!("approvals that cannot be read count for nothing: {error}"));
@@ -113,7 +120,9 @@ pub(super) async fn audit(store: &EtcdStore, id: &MaintenanceId, limit: usize) -
 fn misleading(store: &EtcdStore, old: &[KeyValue]) -> Vec<String> {
     let (keys, sweeper) = (&store.link.keys, store.link.keys.sweeper());
     let mut odd = Vec::new();
-    for pair in old.iter().filter(|pair| pair.key() != sweeper.as_bytes()) {
+    let pruned = keys.pruned_all();
+    let leads = |pair: &&KeyValue| pair.key() != sweeper.as_bytes() && !pair.key().starts_with(pruned.as_bytes());
+    for pair in old.iter().filter(leads) {
         let at = String::from_utf8_lossy(pair.key()).into_owned();
         let Ok(named) = serde_json::from_slice::<Vec<String>>(pair.value()) else {
             odd.push(format!("{at} is not a list of keys"));
@@ -198,12 +207,14 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
             slot: StoredSlot::of(lock),
             claim: lock.ownership.claim.clone(),
             commits: String::new(),
+            chain: Some(ChainEnd::default()),
         };
         pairs.push((keys.lock(&lock.key), text(&lock.key.0, &head, faults)?));
         if let Some(claim) = &lock.ownership.claim {
             let approvals = lock.ownership.approvals.iter();
             let approvals = approvals.map(|approval| Approval { used_by: None, ..approval.clone() }).collect();
-            let words = Words { claim: Some(claim.uid.clone()), approvals, commits: String::new() };
+            let chain = Some(ChainEnd::default());
+            let words = Words { claim: Some(claim.uid.clone()), approvals, commits: String::new(), chain };
             pairs.push((keys.approvals(&lock.key), text(&lock.key.0, &words, faults)?));
         }
         for approval in &lock.ownership.approvals {
@@ -230,11 +241,14 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
     for (name, key) in &contents.bindings {
         pairs.push((keys.bound(name), text(name, key, faults)?));
     }
-    for (number, event) in contents.audit.iter().enumerate() {
+    let mut before = ChainEnd::default();
+    let lines = store_chain::add(&ChainName::default(), &mut before, &contents.audit);
+    for (number, line) in lines.iter().enumerate() {
+        let event = &line.event;
         let key = format!("{}moved-{number:010}", keys.audit_all(&event.id));
         let old = keys.old(event.at, &format!("moved-line-{number:010}"));
         pairs.push((old, text(&event.uid.0, &[&key], faults)?));
-        pairs.push((key, text(&event.uid.0, &[event], faults)?));
+        pairs.push((key, text(&event.uid.0, &[line], faults)?));
     }
     if !read(store).await?.is_empty() {
         return Err(faults.in_use());
@@ -247,7 +261,7 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
             return Err(faults.in_use());
         }
     }
-    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };
+    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA, before: Some(before) };
     let put = TxnOp::put(keys.meta(), text("meta", &meta, faults)?, None::<PutOptions>);
     link.patience.once(link.txn(Txn::new().and_then([put]))).await?;
     Ok(())
@@ -266,6 +280,8 @@ pub(super) async fn usage(store: &EtcdStore) -> Result<Usage, StoreError> {
     let alive = leases.map(|(runner, pair)| leases::process(&runner, pair, faults)).collect::<Result<_, _>>()?;
     let meta = link.get(keys.meta(), GetOptions::new()).await?;
     let meta = meta.kvs().first().map(|pair| json::<Meta>(pair, faults)).transpose()?;
-    let schema = meta.map_or(SCHEMA, |meta| meta.schema);
+    // One whose older lines are not chained yet is migrated once more.
+    let schema =
+        meta.map_or(SCHEMA, |meta| if meta.before.is_some() { meta.schema } else { meta.schema.min(SCHEMA - 1) });
     Ok(Usage { schema, newest: SCHEMA, alive })
 }

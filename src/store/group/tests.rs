@@ -93,6 +93,7 @@ impl Conditional for Store {
                 lock: Arc::clone(&inner.lock),
                 commits: Arc::new(Commits::parse(&inner.commits, "")),
                 raw: None,
+                ends: Arc::default(),
             },
             leases: Leases::default(),
             now: Timestamp::UNIX_EPOCH,

@@ -12,7 +12,7 @@ use super::{
     names::Names,
     objects,
 };
-use crate::store::{StoreError, capacity, optimistic::Change};
+use crate::store::{StoreError, capacity, chain, optimistic::Change};
 
 /// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader reads it along.
 pub(super) const CARRIED: usize = 16 * 1024;
@@ -87,16 +87,19 @@ fn size(patch: &Value, row: &Row, faults: &Faults) -> Result<usize, StoreError> 
 async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next<'a>, StoreError> {
     let after = change.after;
     let told_only = change.told_only();
+    let mut ends = row.ends.clone();
     let entry = Entry {
         commit: change.commit.to_owned(),
         order: None,
         finished: change.finished.to_vec(),
-        events: change.events.to_vec(),
+        events: chain::lines(change, ends.as_mut()),
     };
+    let (lock_end, words_end) = ends.map(|ends| (ends.lock, ends.words)).unzip();
     let mut next = Next::default();
     if change.parts().words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
-        next.approvals = Some(Words { claim, approvals: after.ownership.words(), commits: change.commits_of_words() });
+        let (approvals, commits) = (after.ownership.words(), change.commits_of_words());
+        next.approvals = Some(Words { claim, approvals, commits, chain: words_end });
     }
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
     // A change of the words alone takes nothing away: an approver may only add. The next other change carries it on.
@@ -125,7 +128,7 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
         if records || row.revision == 0 {
             next.active = Some(&after.active);
         }
-        next.head = Some(Head::of(after, change.commits()));
+        next.head = Some(Head::of(after, change.commits(), lock_end));
         next.busy = Some(!after.is_idle());
     }
     Ok(next)

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{KubernetesStore, SUPPORTED, commit, link, lock::Row, whole};
+use super::{CHAINED, KubernetesStore, SUPPORTED, commit, link, lock::Row, whole};
 use crate::{
     maintenance::ids::LockKey,
     store::{
         StoreError,
+        chain::Ends,
         optimistic::{Change, Conditional, Loaded, Written},
         views::Stored,
     },
@@ -36,8 +37,13 @@ impl Conditional for KubernetesStore {
             // A newer version may have migrated the store since this process opened it. This look is not part of the commit,
             // so a migration of this kind of store sets the schema first and then writes each lock: a commit that was
             // prepared before then fails on its condition; and so does one that was made from what such a commit wrote.
+            let mut row = Arc::clone(&row);
             if !row.checked {
-                SUPPORTED.check_open(whole::schema(&self.link).await?, &self.link.faults)?;
+                let schema = whole::schema(&self.link).await?;
+                SUPPORTED.check_open(schema, &self.link.faults)?;
+                if schema >= CHAINED && row.ends.is_none() {
+                    Arc::make_mut(&mut row).ends = Some(Ends::default());
+                }
             }
             commit::commit(&self.link, &self.names, &row, change).await
         };
@@ -46,7 +52,7 @@ impl Conditional for KubernetesStore {
             self.keep(key, &Arc::new(Row { checked: true, ..row }));
         }
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(Written { revision, parts: change.parts(), raw: None }))
+        Ok(Some(Written { revision, parts: change.parts(), raw: None, ends: Arc::default() }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {

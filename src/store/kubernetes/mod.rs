@@ -6,6 +6,7 @@
 //! a process may die between any two requests.
 
 mod alive;
+mod chain;
 mod commit;
 mod conditional;
 mod fault;
@@ -44,7 +45,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
+    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
     group::transact,
     lease_end,
     optimistic::{Loaded, look},
@@ -68,7 +69,10 @@ use crate::{
 
 /// What the objects mean. Every change to that is a new number: a program refuses a store with one that it does not know,
 /// so that an older one never drops what a newer one wrote.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = CHAINED;
+
+/// The schema from which on the audit log has chains.
+const CHAINED: i64 = 2;
 
 /// What this version reads and writes.
 const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
@@ -81,6 +85,9 @@ const ONE_BY_ONE: usize = 6;
 struct Meta {
     store_id: String,
     schema: i64,
+    /// The end of the chain of those lines that are older than the chains; nothing until they have their places in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<ChainEnd>,
 }
 
 /// A store in one namespace of a Kubernetes cluster.
@@ -242,7 +249,8 @@ impl KubernetesStore {
 async fn known(link: &Link) -> Result<String, StoreError> {
     let mut found = link.get(objects::STORE).await?;
     if found.is_none() {
-        let new = Meta { store_id: Uuid::new_v4().simple().to_string(), schema: SCHEMA };
+        let store_id = Uuid::new_v4().simple().to_string();
+        let new = Meta { store_id, schema: SCHEMA, before: Some(ChainEnd::default()) };
         let meta = text(objects::STORE, &new, &link.faults)?;
         let object = json!({"metadata": {"name": objects::STORE, "labels": {KIND: "store"}}, "data": {"meta": meta}});
         found = match link.create(objects::STORE, object).await? {
@@ -383,9 +391,14 @@ impl Store for KubernetesStore {
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let label = objects::about_name(id);
         let entries = self.link.patience.repeat(|| self.history(&label)).await?;
-        let lines = entries.into_iter().flat_map(|entry| entry.events).filter(|event| event.id == *id);
+        let lines = entries.into_iter().flat_map(|entry| entry.events).map(|line| line.event);
+        let lines = lines.filter(|event| event.id == *id);
         let mut lines: Vec<AuditEvent> = lines.collect();
         Ok(lines.split_off(lines.len().saturating_sub(limit)))
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        chain::verify(self, earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -417,6 +430,10 @@ impl Store for KubernetesStore {
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.link.patience.repeat(|| whole::usage(self)).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        chain::migrate(&self.link).await
     }
 
     async fn close(&self) {

@@ -1,6 +1,9 @@
 //! Forgetting what is old.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     alive::Said,
+    chain::{self, Starts},
     journal::{self, Entry},
     link::{Link, Written},
     lock::{Next, Row, data, text},
@@ -16,8 +20,8 @@ use super::{
     whole::kind,
 };
 use crate::{
-    maintenance::ids::RunnerId,
-    store::{StoreError, lease_end},
+    maintenance::ids::{LockKey, RunnerId},
+    store::{StoreError, chain::ChainName, lease_end},
 };
 
 /// What a process leaves behind that died is left alone for so long.
@@ -63,18 +67,13 @@ pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: 
     }
     old.retain(|(oldest, _)| *oldest < before);
     old.sort();
-    let (mut records, mut lines, mut gone) = (most, most, 0);
-    for (_, name) in old {
-        if records == 0 || lines == 0 {
-            break;
-        }
-        // Whatever somebody else changes meanwhile is left to the next time.
-        if let Some(map) = link.get(&name).await? {
-            gone += match kind(&map) {
-                "lock" => from_lock(link, &map, before, &mut records, &mut lines).await?,
-                _ => from_journal(link, &map, before, &mut records, &mut lines).await?,
-            };
-        }
+    let mut limits = Limits { before, records: most, lines: most, gaps: false, stopped: BTreeSet::new() };
+    let mut gone = from_all(link, old.iter().map(|(_, name)| name), &mut limits).await?;
+    if gone == 0 && !old.is_empty() {
+        // What is old by the clock may come behind lines that are gone or still young.
+        let maps = link.list(KIND).await?;
+        limits.gaps = true;
+        gone = from_all(link, chain::in_order(&maps, &link.faults).iter(), &mut limits).await?;
     }
     if gone == 0 {
         tidy(link, now).await?;
@@ -82,40 +81,94 @@ pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: 
     Ok(gone)
 }
 
-async fn from_lock(
-    link: &Link,
-    map: &ConfigMap,
+/// What may go: what ended before a moment, of records and lines so many, and of chains that have gaps what comes next.
+struct Limits {
     before: Timestamp,
-    records: &mut u32,
-    lines: &mut u32,
+    records: u32,
+    lines: u32,
+    gaps: bool,
+    /// With gaps: the chains of which a line stays.
+    stopped: BTreeSet<ChainName>,
+}
+
+impl Limits {
+    fn forget(&mut self, entries: &mut Vec<Entry>, starts: &mut Starts) -> u64 {
+        if self.gaps {
+            starts.stopped.append(&mut self.stopped);
+        }
+        let gone = journal::forget(entries, self.before, &mut self.records, &mut self.lines, starts);
+        if self.gaps {
+            self.stopped.clone_from(&starts.stopped);
+        }
+        gone
+    }
+}
+
+async fn from_all(
+    link: &Link,
+    names: impl Iterator<Item = &String> + Send,
+    limits: &mut Limits,
 ) -> Result<u64, StoreError> {
+    let mut gone = 0;
+    for name in names {
+        if limits.records == 0 || limits.lines == 0 {
+            break;
+        }
+        // Whatever somebody else changes meanwhile is left to the next time.
+        if let Some(map) = link.get(name).await? {
+            gone += match kind(&map) {
+                "lock" => from_lock(link, &map, limits).await?,
+                _ => from_journal(link, &map, limits).await?,
+            };
+        }
+    }
+    Ok(gone)
+}
+
+async fn from_lock(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
     let row = Row::of(map, &link.faults)?;
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    let from_outbox = journal::forget(&mut outbox, before, records, lines);
-    let from_said = journal::forget(&mut said, before, records, lines);
+    let mut starts = Starts::read(link, Some((map, &row.lock.key)), limits.gaps).await?;
+    let from_outbox = limits.forget(&mut outbox, &mut starts);
+    let from_said = limits.forget(&mut said, &mut starts);
     let gone = from_outbox + from_said;
     if gone == 0 {
         return Ok(0);
     }
+    if !starts.write_store(link).await? {
+        return Ok(0);
+    }
+    let pruned = starts.of_lock();
     // What did not move is not written: it may hold more than can be read.
-    let next =
-        Next { outbox: (from_outbox > 0).then_some(outbox), said: (from_said > 0).then_some(said), ..Next::default() };
+    let next = Next {
+        outbox: (from_outbox > 0).then_some(outbox),
+        said: (from_said > 0).then_some(said),
+        pruned: pruned.as_deref(),
+        ..Next::default()
+    };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
     Ok(if matches!(written, Written::Done(_)) { gone } else { 0 })
 }
 
-async fn from_journal(
-    link: &Link,
-    map: &ConfigMap,
-    before: Timestamp,
-    records: &mut u32,
-    lines: &mut u32,
-) -> Result<u64, StoreError> {
+async fn from_journal(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
     let name = map.metadata.name.as_deref().unwrap_or_default();
     let version = map.metadata.resource_version.clone();
     let old: Vec<Entry> = data(map, "entries", &link.faults)?;
     let mut entries = old.clone();
-    let gone = journal::forget(&mut entries, before, records, lines);
+    let key: Option<LockKey> = data(map, "key", &link.faults)?;
+    let lock = match &key {
+        Some(key) => link.get(&objects::lock(key)).await?.map(|map| (map, key)),
+        None => None,
+    };
+    let mut starts = Starts::read(link, lock.as_ref().map(|(map, key)| (map, *key)), limits.gaps).await?;
+    let gone = limits.forget(&mut entries, &mut starts);
+    // Chains begin later before lines go: one that dies in between leaves lines too many, which still fit.
+    if gone == 0
+        || !starts.write_store(link).await?
+        || !starts.write_lock(link, lock.as_ref().map(|(map, _)| map)).await?
+    {
+        return Ok(0);
+    }
     let done = if entries.is_empty() {
         link.delete(name, version).await?
     } else {

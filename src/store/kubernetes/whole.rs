@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{
     KubernetesStore, Meta, SCHEMA,
     alive::{self, Look, Said},
+    chain,
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
     link::{Link, Written},
@@ -21,7 +22,11 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         lock::ServerLock,
     },
-    store::{Contents, StoreError, Usage, optimistic::Commits},
+    store::{
+        AuditProof, ChainEnd, ChainEnds, Contents, StoreError, Usage,
+        chain::{self as chain_of, ChainName},
+        optimistic::Commits,
+    },
 };
 
 /// How much one journal of moved history holds, in bytes of JSON.
@@ -78,6 +83,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             found => entries.extend(found?),
         }
     }
+    if let AuditProof::Broken(line) = chain::verify_objects(&maps, &ChainEnds::new(), &link.faults)? {
+        oddities.push(format!("the audit log was changed: {line}"));
+    }
     let entries = journal::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
@@ -95,7 +103,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         locks,
         history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
         bindings,
-        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
+        audit: entries.iter().flat_map(|entry| entry.events.iter().map(|line| line.event.clone())).collect(),
         oddities,
     })
 }
@@ -107,6 +115,13 @@ pub(super) async fn schema(link: &Link) -> Result<i64, StoreError> {
         None => None,
     };
     Ok(meta.map_or(SCHEMA, |meta| meta.schema))
+}
+
+/// The schema as it is told: one whose older lines are not chained yet is migrated once more.
+async fn told_schema(link: &Link) -> Result<i64, StoreError> {
+    let map = link.get(objects::STORE).await?;
+    let meta: Option<Meta> = map.map(|map| data(&map, "meta", &link.faults)).transpose()?.flatten();
+    Ok(meta.map_or(SCHEMA, |meta| if meta.before.is_some() { meta.schema } else { meta.schema.min(SCHEMA - 1) }))
 }
 
 /// Reads the schema, and the processes that are alive.
@@ -122,7 +137,7 @@ pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> 
             alive.push(alive::process(lease));
         }
     }
-    Ok(Usage { schema: schema(link).await?, newest: SCHEMA, alive })
+    Ok(Usage { schema: told_schema(link).await?, newest: SCHEMA, alive })
 }
 
 /// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it fails.
@@ -148,15 +163,16 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         let claim = lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let approvals = lock.ownership.words();
         let next = Next {
-            head: Some(Head::of(lock, String::new())),
+            head: Some(Head::of(lock, String::new(), Some(ChainEnd::default()))),
             active: Some(&lock.active),
-            approvals: claim.is_some().then(|| Words { claim, approvals, commits: String::new() }),
+            approvals: claim.is_some().then(|| Words { claim, approvals, commits: String::new(), chain: None }),
             busy: Some(!lock.is_idle()),
             ..Next::default()
         };
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
     }
-    for (number, entries) in moved(contents, faults)?.iter().enumerate() {
+    let mut end = ChainEnd::default();
+    for (number, entries) in moved(contents, &mut end, faults)?.iter().enumerate() {
         let key = LockKey("moved".to_owned());
         let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
         objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
@@ -172,7 +188,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
             return Err(faults.in_use());
         }
     }
-    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA };
+    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA, before: Some(end) };
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
         Written::Done(_) => Ok(()),
@@ -187,7 +203,11 @@ pub(super) fn binding(name: &str, server: &str, key: &LockKey, link: &Link) -> R
 }
 
 /// History and audit in the order in which they come, before everything that happens from now on.
-fn moved(contents: &Contents, faults: &super::fault::Faults) -> Result<Vec<Vec<Entry>>, StoreError> {
+fn moved(
+    contents: &Contents,
+    end: &mut ChainEnd,
+    faults: &super::fault::Faults,
+) -> Result<Vec<Vec<Entry>>, StoreError> {
     let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
     let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };
     let mut journals: Vec<Vec<Entry>> = vec![Vec::new()];
@@ -196,8 +216,9 @@ fn moved(contents: &Contents, faults: &super::fault::Faults) -> Result<Vec<Vec<E
         finished: vec![record.clone()],
         ..entry(format!("moved-record-{number}"), before(number, contents.history.len()))
     });
-    let audit = contents.audit.iter().enumerate().map(|(number, event)| Entry {
-        events: vec![event.clone()],
+    let lines = chain_of::add(&ChainName::default(), end, &contents.audit);
+    let audit = lines.into_iter().enumerate().map(|(number, line)| Entry {
+        events: vec![line],
         ..entry(format!("moved-line-{number}"), before(number, contents.audit.len()))
     });
     for entry in history.chain(audit) {

@@ -3,9 +3,10 @@
 use sqlx::{Connection as _, PgConnection};
 
 use super::{fault::Faults, link::Link, schema};
-use crate::store::{AuditProof, BrokenLine, StoreError};
-
-const NO_CHAIN: &str = "its schema has none; store migrate adds it";
+use crate::store::{
+    AuditProof, BrokenLine, ChainEnd, ChainEnds, StoreError,
+    chain::{ChainName, NO_CHAIN, NOT_THERE},
+};
 
 /// The first line that does not fit, and why: `missing`, `changed` or `end`. The hash is made here and not by the database's
 /// function, which a role that owns the schema could replace.
@@ -36,18 +37,29 @@ const BROKEN: &str = "\
 const COUNTS: &str = "SELECT count(a.number), count(*) - count(a.number), (SELECT c.forgotten FROM metal.audit_chain AS c) \
                       FROM metal.audit AS a";
 
+/// The end of the chain; and, given the place of a line, its hash: that of the line, or nothing where it was pruned.
+const END: &str = "SELECT number, encode(hash, 'hex') FROM metal.audit_chain";
+const AT: &str = "SELECT encode(a.hash, 'hex') FROM metal.audit AS a WHERE a.number = $1 \
+                  UNION ALL SELECT encode(c.forgotten_hash, 'hex') FROM metal.audit_chain AS c WHERE c.forgotten = $1 \
+                  UNION ALL SELECT NULL FROM metal.audit_chain AS c WHERE c.forgotten > $1";
+
 /// Verifies all of it, of one moment.
-pub(super) async fn verify(link: &Link) -> Result<AuditProof, StoreError> {
+pub(super) async fn verify(link: &Link, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
     let fault = |error: sqlx::Error| link.faults.sqlx(&error);
     let mut session = link.session().await?;
     let mut db = session.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(fault)?;
-    let proof = read(&mut db, link.pooled, &link.faults).await?;
+    let proof = read(&mut db, link.pooled, &link.faults, earlier).await?;
     db.commit().await.map_err(fault)?;
     session.end().await?;
     Ok(proof)
 }
 
-pub(super) async fn read(db: &mut PgConnection, pooled: bool, faults: &Faults) -> Result<AuditProof, StoreError> {
+pub(super) async fn read(
+    db: &mut PgConnection,
+    pooled: bool,
+    faults: &Faults,
+    earlier: &ChainEnds,
+) -> Result<AuditProof, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     if schema::version(db, faults).await? < schema::ROLES {
         return Ok(AuditProof::None(NO_CHAIN));
@@ -61,10 +73,30 @@ pub(super) async fn read(db: &mut PgConnection, pooled: bool, faults: &Faults) -
             _ => "is missing: the chain ended later",
         };
         let line = Some(line).filter(|_| what == "changed");
-        return Ok(AuditProof::Broken(BrokenLine { number, problem, line }));
+        return Ok(broken(number, problem, line));
+    }
+    let name = ChainName::default().to_string();
+    for (chain, seen) in earlier {
+        let number = i64::try_from(seen.number).unwrap_or(i64::MAX);
+        let there: Option<Option<String>> =
+            sqlx::query_scalar(AT).bind(number).persistent(!pooled).fetch_optional(&mut *db).await.map_err(fault)?;
+        let fits = there.is_some_and(|hash| hash.is_none_or(|hash| hash == seen.hash));
+        if *chain != name || !fits {
+            return Ok(broken(number, NOT_THERE, None));
+        }
     }
     let counted = sqlx::query_as(COUNTS).persistent(!pooled).fetch_one(&mut *db).await.map_err(fault)?;
     let (lines, waiting, forgotten): (i64, i64, i64) = counted;
-    let count = |number: i64| u64::try_from(number).unwrap_or_default();
-    Ok(AuditProof::Whole { lines: count(lines), forgotten: count(forgotten), waiting: count(waiting) })
+    let (number, hash): (i64, String) =
+        sqlx::query_as(END).persistent(!pooled).fetch_one(&mut *db).await.map_err(fault)?;
+    let ends = if number > 0 { [(name, ChainEnd { number: count(number), hash })].into() } else { ChainEnds::new() };
+    Ok(AuditProof::Whole { lines: count(lines), forgotten: count(forgotten), waiting: count(waiting), ends })
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn broken(number: i64, problem: &'static str, line: Option<String>) -> AuditProof {
+    AuditProof::Broken(BrokenLine { chain: None, number: Some(count(number)), problem, line })
 }

@@ -34,7 +34,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
+    AuditProof, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
     group::transact,
     lease_end,
     optimistic::{Change, Conditional, Loaded, Written, look},
@@ -355,8 +355,8 @@ impl Store for PostgresStore {
         Ok(rows.iter().filter_map(|(body,)| serde_json::from_str(body).ok()).collect())
     }
 
-    async fn verify_audit(&self) -> Result<AuditProof, StoreError> {
-        self.link.patience.once(chain::verify(&self.link)).await
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.link.patience.once(chain::verify(&self.link, earlier)).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     maintenance::{approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, state::Maintenance},
-    store::{AliveProcess, AuditProof, Contents, SWEEPER, StoreError, Usage, versions::stamped},
+    store::{AliveProcess, AuditProof, ChainEnds, Contents, SWEEPER, StoreError, Usage, versions::stamped},
 };
 
 /// Reads everything, of one moment.
@@ -72,7 +72,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         }
     }
     oddities.extend(rights::wide(&mut db, link.pooled, faults).await?);
-    if let AuditProof::Broken(line) = chain::read(&mut db, link.pooled, faults).await? {
+    if let AuditProof::Broken(line) = chain::read(&mut db, link.pooled, faults, &ChainEnds::new()).await? {
         oddities.push(format!("the audit log was changed: {line}"));
     }
     db.commit().await.map_err(fault)?;

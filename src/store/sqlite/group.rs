@@ -122,12 +122,12 @@ impl Writer {
     /// A transaction of the only writer; refused after a newer version migrated the file.
     pub(super) async fn begin(&self) -> Result<Held<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
-        let found = schema::version(&mut db, &self.faults).await?;
+        let (found, audit) = schema::beginning(&mut db, &self.faults).await?;
         if let Err(newer) = schema::SUPPORTED.check_open(found, &self.faults) {
             db.end("ROLLBACK").await?;
             return Err(newer);
         }
-        db.schema = found;
+        (db.schema, db.audit) = (found, audit);
         Ok(db)
     }
 
@@ -156,7 +156,10 @@ impl Writer {
                 }
             };
             wrote |= after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
-            let saved = match rows::save(&mut db, &before, after, &self.faults).await {
+            let mut audit = db.audit.take();
+            let saved = rows::save(&mut db, &before, after, audit.as_mut(), &self.faults).await;
+            db.audit = audit;
+            let saved = match saved {
                 Err(taken @ StoreError::NameTaken { .. }) => {
                     results.push(Err(taken));
                     continue;

@@ -17,7 +17,10 @@ use sqlx::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{fault::Faults, file::Identity};
-use crate::{clock::within, store::StoreError};
+use crate::{
+    clock::within,
+    store::{ChainEnd, StoreError},
+};
 
 /// Where connections come from.
 #[derive(Clone, Debug)]
@@ -97,7 +100,7 @@ impl Lane {
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Held { slot, connection, faults: &self.source.faults, schema: 0 };
+            let mut held = Held { slot, connection, faults: &self.source.faults, schema: 0, audit: None };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -120,6 +123,8 @@ pub(super) struct Held<'a> {
     pub(super) faults: &'a Faults,
     /// The schema of the file, in a transaction that writes.
     pub(super) schema: i64,
+    /// The end of the chain of the audit, in a transaction that writes a file which has one.
+    pub(super) audit: Option<ChainEnd>,
 }
 
 impl Held<'_> {

@@ -3,6 +3,7 @@
 //! The store's clock is this machine's clock; leases are judged by one that nobody sets ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads,
 //! so a paused clock would run into its time limits while SQLite is still working.
 
+mod chain;
 mod fault;
 mod file;
 mod group;
@@ -35,7 +36,8 @@ use self::{
     watch::Watch,
 };
 use super::{
-    Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, forgotten_before, lease_end,
+    AuditProof, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, forgotten_before,
+    lease_end,
     views::{Known, Snapshot, Views},
     watchers::{Lookout, Watchers},
 };
@@ -302,6 +304,10 @@ impl Store for SqliteStore {
         db.end("COMMIT").await?;
         rows.reverse();
         rows.into_iter().map(|row| rows::event(row, &self.faults)).collect()
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        chain::verify(self, earlier).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -8,6 +8,7 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
+    chain,
     fault::Faults,
     leases::{self, Moment},
 };
@@ -21,7 +22,8 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        StoreError,
+        ChainEnd, StoreError,
+        chain::Line,
         extended::{self, Form},
         optimistic::Commits,
         views::Stored,
@@ -55,7 +57,7 @@ fn unsigned(value: i64, faults: &Faults) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
 }
 
-fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| faults.unavailable(format!("{value} is more than SQLite can count")))
 }
 
@@ -72,7 +74,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &Faults) -> Result
     let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
     let mut lock = head(row, faults)?;
     (lock.active, lock.unreadable) = records;
-    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None })
+    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None, ends: Arc::default() })
 }
 
 /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
@@ -215,6 +217,7 @@ pub(super) async fn save(
     db: &mut SqliteConnection,
     stored: &Stored,
     mut after: ServerLock,
+    mut audit: Option<&mut ChainEnd>,
     faults: &Faults,
 ) -> Result<Option<Stored>, StoreError> {
     let before = &*stored.lock;
@@ -243,27 +246,45 @@ pub(super) async fn save(
             save_record(db, record, true, faults).await?;
         }
     }
-    for event in &events {
-        save_event(db, event, faults).await?;
-    }
+    chain::save(db, &events, audit.as_deref_mut(), faults).await?;
+    let audit = audit.filter(|_| !events.is_empty());
     if !moved {
+        if let Some(end) = audit {
+            chain::write(db, chain::END, end, faults).await?;
+        }
         return Ok(None);
     }
     let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
-    save_commits(db, &stored, faults).await?;
+    save_commits(db, &stored, audit.as_deref(), faults).await?;
     Ok(Some(stored))
 }
 
-/// Names the last commits of a lock. A revision is given out again by a file that was restored; a name is not.
-async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &Faults) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-    )
-    .bind(&stored.lock.key.0)
-    .bind(stored.commits.text())
-    .execute(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
+/// Names the last commits of a lock. A revision is given out again by a file that was restored; a name is not. With it goes the
+/// new end of the chain.
+async fn save_commits(
+    db: &mut SqliteConnection,
+    stored: &Stored,
+    audit: Option<&ChainEnd>,
+    faults: &Faults,
+) -> Result<(), StoreError> {
+    let (key, commits) = (&stored.lock.key.0, stored.commits.text());
+    let query = match audit {
+        None => sqlx::query(
+            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        )
+        .bind(key)
+        .bind(commits),
+        Some(end) => sqlx::query(
+            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?), (?, ?) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        )
+        .bind(key)
+        .bind(commits)
+        .bind(chain::END)
+        .bind(chain::text(end)),
+    };
+    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 
@@ -352,25 +373,31 @@ pub(super) async fn save_record(
     Err(faults.unreadable(format!("the incarnation {} of {} was used before", record.uid, record.id)))
 }
 
-pub(super) async fn save_event(
-    db: &mut SqliteConnection,
-    event: &AuditEvent,
-    faults: &Faults,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-    )
-    .bind(time_text(event.at))
-    .bind(event.id.namespace())
-    .bind(event.id.name())
-    .bind(&event.uid.0)
-    .bind(signed(event.generation, faults)?)
-    .bind(&event.by)
-    .bind(&event.what)
-    .bind(&event.detail)
-    .execute(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
+pub(super) async fn save_event(db: &mut SqliteConnection, line: &Line, faults: &Faults) -> Result<(), StoreError> {
+    let Line { event, chain } = line;
+    // A file without the chain has no columns for it.
+    let sql = match chain {
+        None => {
+            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        }
+        Some(_) => {
+            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail, number, hash) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        }
+    };
+    let mut query = sqlx::query(sql)
+        .bind(time_text(event.at))
+        .bind(event.id.namespace())
+        .bind(event.id.name())
+        .bind(&event.uid.0)
+        .bind(signed(event.generation, faults)?)
+        .bind(&event.by)
+        .bind(&event.what)
+        .bind(&event.detail);
+    if let Some(link) = chain {
+        query = query.bind(signed(link.number, faults)?).bind(&link.hash);
+    }
+    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 

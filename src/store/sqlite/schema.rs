@@ -5,12 +5,12 @@ use std::time::Duration;
 use sqlx::{SqliteConnection, migrate::Migrator};
 
 use super::{
-    SqliteOptions,
+    SqliteOptions, chain,
     fault::{Faults, is_busy},
 };
 use crate::{
     clock::Clock,
-    store::{StoreError, versions::Supported},
+    store::{ChainEnd, StoreError, versions::Supported},
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -19,10 +19,13 @@ static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 const APPLICATION_ID: i64 = 1_835_365_484;
 
 /// What this version reads and writes. Version 0.1.0 has schema 3.
-pub(super) const SUPPORTED: Supported = Supported { least: 3, newest: LEASES_BY_BOOT };
+pub(super) const SUPPORTED: Supported = Supported { least: 3, newest: CHAINED };
 
 /// The schema from which on leases have their end by the boot clock.
 pub(super) const LEASES_BY_BOOT: i64 = 4;
+
+/// The schema from which on the lines of the audit are a chain.
+pub(super) const CHAINED: i64 = 5;
 
 /// What a file is to us.
 enum Schema {
@@ -56,6 +59,20 @@ async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, Stor
 pub(super) async fn version(db: &mut SqliteConnection, faults: &Faults) -> Result<i64, StoreError> {
     let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
     version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
+}
+
+/// The schema, and the end of the chain of the audit where it has one: what a transaction that writes begins with.
+pub(super) async fn beginning(
+    db: &mut SqliteConnection,
+    faults: &Faults,
+) -> Result<(i64, Option<ChainEnd>), StoreError> {
+    let found: (i64, Option<String>) = sqlx::query_as(
+        "SELECT coalesce(max(version), 0), (SELECT value FROM meta WHERE key = 'audit') FROM _sqlx_migrations",
+    )
+    .fetch_one(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
+    Ok((found.0, found.1.map(|end| chain::parse(&end, faults)).transpose()?))
 }
 
 /// Makes a new file ready. One that has a schema which this version reads and writes is only read.
@@ -96,6 +113,7 @@ async fn run(db: &mut SqliteConnection, new: bool, faults: &Faults) -> Result<()
             .await
             .map_err(|error| faults.migration(&error, SUPPORTED.newest, |error| faults.sqlx(error)))?,
     }
+    chain::adopt(&mut transaction, faults).await?;
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 

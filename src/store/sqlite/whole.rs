@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::{
-    SqliteStore,
+    SqliteStore, chain,
     rows::{self, AuditRow, LockRow, lock_columns},
 };
 use crate::{
     maintenance::{ids::LockKey, quarantine::Unreadable},
-    store::{Contents, StoreError},
+    store::{AuditProof, ChainEnds, Contents, StoreError},
 };
 
 /// Reads everything, of one moment.
@@ -55,6 +55,9 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
+    if let AuditProof::Broken(line) = chain::read(&mut db, &ChainEnds::new(), faults).await? {
+        oddities.push(format!("the audit log was changed: {line}"));
+    }
     db.end("COMMIT").await?;
     Ok(Contents {
         store_id: store.id.clone(),
@@ -94,8 +97,10 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
         let query = sqlx::query("INSERT INTO bindings (server, lock_key) VALUES (?, ?)").bind(name).bind(&key.0);
         query.execute(&mut *db).await.map_err(fault)?;
     }
-    for event in &contents.audit {
-        rows::save_event(&mut db, event, faults).await?;
+    let mut audit = db.audit.take();
+    chain::save(&mut db, &contents.audit, audit.as_mut(), faults).await?;
+    if let Some(end) = &audit {
+        chain::write(&mut db, chain::END, end, faults).await?;
     }
     let id = sqlx::query("UPDATE meta SET value = ? WHERE key = 'store_id'").bind(&contents.store_id);
     id.execute(&mut *db).await.map_err(fault)?;
@@ -106,12 +111,18 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
 pub(super) async fn prune(store: &SqliteStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
     let mut gone = 0;
     let mut db = store.write().await?;
-    for query in [
+    let before = rows::time_text(before);
+    let mut forget = vec![
         "DELETE FROM maintenances WHERE id IN \
          (SELECT id FROM maintenances WHERE active = 0 AND ended_at < ? ORDER BY ended_at LIMIT ?)",
-        "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?)",
-    ] {
-        let query = sqlx::query(query).bind(rows::time_text(before)).bind(most).execute(&mut *db).await;
+    ];
+    if db.audit.is_some() {
+        gone += chain::prune(&mut db, &before, most, &store.faults).await?;
+    } else {
+        forget.push("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?)");
+    }
+    for query in forget {
+        let query = sqlx::query(query).bind(&before).bind(most).execute(&mut *db).await;
         gone += query.map_err(|error| store.faults.sqlx(&error))?.rows_affected();
     }
     db.end("COMMIT").await?;

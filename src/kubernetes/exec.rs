@@ -1,0 +1,352 @@
+//! Exec plugins of a kubeconfig: programs that print credentials.
+//!
+//! A plugin is another program on the way to the cluster. It runs in a process group of its own, so that one that gives no
+//! answer is killed with the programs that it started; its standard input is empty and its standard error is discarded,
+//! because both of the provider belong to its host, which logs them.
+
+use std::{process::Stdio, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::{SignedDuration, Timestamp};
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::{
+    io::AsyncReadExt as _,
+    process::{Child, Command},
+};
+
+use crate::clock::{no_answer_within, within};
+
+/// What a plugin may print, in bytes. Certificates and tokens are a few kilobytes.
+const MOST: u64 = 1024 * 1024;
+
+/// How long before their end credentials are asked for again.
+const MARGIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// Credentials that a plugin printed.
+pub(super) struct Credentials {
+    /// For the client.
+    pub(super) auth: AuthInfo,
+    /// When they end; `None`: with the process.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// Whether credentials that end at a moment have to be asked for again.
+pub(super) fn is_ending(until: Option<Timestamp>, now: Timestamp) -> bool {
+    until.is_some_and(|until| now.checked_add(MARGIN).unwrap_or(Timestamp::MAX) >= until)
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    expiration_timestamp: Option<String>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// The plugin that a user's credentials come from; what the kubeconfig itself holds goes first.
+pub(super) fn plugin(user: &AuthInfo) -> Option<&ExecConfig> {
+    let given = user.auth_provider.is_some() || user.token.is_some() || user.token_file.is_some();
+    let password = user.username.is_some() && user.password.is_some();
+    user.exec.as_ref().filter(|_| !given && !password)
+}
+
+/// Runs the plugin of a user for at most `limit`. The error names neither its output nor its arguments and variables.
+pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Duration) -> Result<Credentials, String> {
+    let name = plugin.command.clone().ok_or("its user has an exec plugin without a command")?;
+    let told = |cause: &str| format!("{cause} (exec plugin {name})");
+    if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
+        return Err(told("interactiveMode Always needs a terminal, and the provider has none"));
+    }
+    let started = command(plugin, &name).and_then(|mut command| {
+        command.spawn().map_err(|error| format!("the exec plugin cannot be started: {}", error.kind()))
+    });
+    let mut running = Running::new(started.map_err(|cause| told(&cause))?);
+    let Some(printed) = within(limit, running.output()).await else {
+        running.kill().await;
+        let limit = no_answer_within(limit);
+        return Err(told(&format!("the credentials were not there in time: {limit}")));
+    };
+    let printed = printed.map_err(|cause| told(&cause))?;
+    parse(&printed, user).ok_or_else(|| told("the exec plugin printed no valid ExecCredential"))
+}
+
+fn command(plugin: &ExecConfig, name: &str) -> Result<Command, String> {
+    let mut command = Command::new(name);
+    command.args(plugin.args.iter().flatten());
+    for variable in plugin.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+            command.env(name, value);
+        }
+    }
+    let cluster = if plugin.provide_cluster_info { plugin.cluster.as_ref() } else { None };
+    let mut info = json!({
+        "apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": { "interactive": false },
+    });
+    if let Some(cluster) = cluster {
+        info["spec"]["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
+    }
+    command.env("KUBERNETES_EXEC_INFO", info.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    #[cfg(unix)]
+    command.process_group(0);
+    Ok(command)
+}
+
+/// Reads what a plugin printed into the user that it is for.
+fn parse(printed: &[u8], user: &AuthInfo) -> Option<Credentials> {
+    // Plugins print JSON or YAML, and the one is a part of the other.
+    let Printed { status } = serde_saphyr::from_slice(printed).ok()?;
+    let until = status.expiration_timestamp.map(|until| until.parse()).transpose().ok()?;
+    let mut auth = AuthInfo { exec: None, token: status.token.map(SecretString::from), ..user.clone() };
+    if let (Some(certificate), Some(key)) = (status.client_certificate_data, status.client_key_data) {
+        // The client takes them as a kubeconfig holds them.
+        auth.client_certificate_data = Some(STANDARD.encode(certificate));
+        auth.client_key_data = Some(SecretString::from(STANDARD.encode(key)));
+    } else if auth.token.is_none() {
+        return None;
+    }
+    Some(Credentials { auth, until })
+}
+
+/// A plugin that was started. Dropped before its end it is killed, with all of its group.
+struct Running {
+    child: Child,
+    ended: bool,
+}
+
+impl Running {
+    fn new(child: Child) -> Self {
+        Self { child, ended: false }
+    }
+
+    /// What it printed, once it has ended well.
+    async fn output(&mut self) -> Result<Vec<u8>, String> {
+        let mut printed = Vec::new();
+        if let Some(out) = self.child.stdout.take() {
+            let read = out.take(MOST).read_to_end(&mut printed).await;
+            read.map_err(|error| format!("the exec plugin cannot be read: {}", error.kind()))?;
+        }
+        let status = self.child.wait().await;
+        let status = status.map_err(|error| format!("the exec plugin was lost: {}", error.kind()))?;
+        self.ended = true;
+        if status.success() { Ok(printed) } else { Err(format!("the exec plugin ended with {status}")) }
+    }
+
+    /// Kills it, and waits for its end so that no zombie of it is left.
+    async fn kill(mut self) {
+        self.kill_group();
+        let _ = self.child.kill().await;
+        self.ended = true;
+    }
+
+    /// The number of the group stays its own until its first process was waited for, so this hits nobody else.
+    fn kill_group(&self) {
+        #[cfg(unix)]
+        if let Some(group) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.kill_group();
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::{fs, path::Path, sync::Arc};
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        kubernetes::{Cluster, ClusterSettings, Request},
+    };
+
+    const VERSION: Request<'static> = Request { verb: "get", resource: "version", namespace: None, name: None };
+
+    /// A cluster whose user is this shell script as an exec plugin.
+    fn with_plugin(folder: &Path, script: &str, server: &str, patience: Duration) -> Cluster {
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": server } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": { "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script, "sentinel-arg"],
+                "env": [{ "name": "SECRET", "value": "sentinel-env" }],
+            } } }],
+        });
+        let path = folder.join("kubeconfig");
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        let settings =
+            ClusterSettings { kubeconfig: Some(path), request_timeout: Some(patience), ..ClusterSettings::default() };
+        Cluster::new(settings, Arc::new(SystemClock::default()))
+    }
+
+    const NOWHERE: &str = "https://127.0.0.1:1";
+
+    fn credential(status: &str) -> String {
+        format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}"#)
+    }
+
+    async fn until<T: Send>(what: &str, mut look: impl FnMut() -> Option<T> + Send) -> T {
+        let looked = within(Duration::from_secs(20), async {
+            loop {
+                if let Some(found) = look() {
+                    return found;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        looked.await.unwrap_or_else(|| panic!("{what} did not come"))
+    }
+
+    /// A plugin that says nothing, and its child, which has its own way to die. The numbers of both are in the file `pids`.
+    fn hanging(folder: &Path) -> String {
+        let (pipe, pids) = (folder.join("pipe"), folder.join("pids"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (pipe, pids) = (pipe.display(), pids.display());
+        format!(
+            "trap '' TERM HUP INT; echo sentinel-out; sh -c \"trap '' TERM HUP; cat {pipe}\" & \
+             echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait; cat {pipe}"
+        )
+    }
+
+    fn pids(folder: &Path) -> Option<Vec<String>> {
+        let text = fs::read_to_string(folder.join("pids")).ok()?;
+        Some(text.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// State and parent of a process; nothing where there is none.
+    fn process(pid: &str) -> Option<(String, String)> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = text.rsplit_once(") ")?.1.split(' ');
+        Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
+    }
+
+    /// Both are gone, and none of them is a zombie of this process. That of its child is its new parent's.
+    async fn are_gone(folder: &Path) {
+        let pids = pids(folder).unwrap();
+        let own = std::process::id().to_string();
+        for pid in &pids {
+            until("the end of a plugin", || match process(pid) {
+                None => Some(()),
+                Some((state, parent)) => (state == "Z" && parent != own).then_some(()),
+            })
+            .await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_exec_plugin_that_hangs_is_killed_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = with_plugin(folder.path(), &hanging(folder.path()), NOWHERE, Duration::from_secs(2));
+        let asked = within(Duration::from_secs(10), cluster.client()).await;
+        let problem = asked.expect("it ended in time").map(|_| ()).unwrap_err().to_string();
+        assert!(problem.contains("no answer within 2s") && problem.contains("exec plugin sh"), "{problem}");
+        assert!(!problem.contains("sentinel"), "{problem}");
+        are_gone(folder.path()).await;
+    }
+
+    #[tokio::test]
+    async fn an_exec_plugin_is_killed_with_the_request_that_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = with_plugin(folder.path(), &hanging(folder.path()), NOWHERE, Duration::from_mins(10));
+        let asking = tokio::spawn(async move { cluster.client().await.map(|_| ()) });
+        until("the plugin", || pids(folder.path())).await;
+        asking.abort();
+        let _ = asking.await;
+        are_gone(folder.path()).await;
+    }
+
+    #[tokio::test]
+    async fn what_an_exec_plugin_prints_is_in_no_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let invalid = "no valid ExecCredential";
+        for (script, said) in [
+            ("echo sentinel-out; echo sentinel-err >&2; exit 3".to_owned(), "exit status: 3"),
+            ("echo '{\"sentinel-out\": [sentinel'".to_owned(), invalid),
+            ("echo sentinel-out".to_owned(), invalid),
+            ("head -c 3000000 /dev/zero | tr '\\0' s; echo sentinel".to_owned(), "exec plugin sh"),
+            (format!("echo '{}'", credential("null")), invalid),
+            (format!("echo '{}'", credential("{}")), invalid),
+            (format!("echo '{}'", credential(r#"{"token":"sentinel\ntoken"}"#)), ""),
+            (format!("echo '{}'", credential(r#"{"token":"t","expirationTimestamp":"sentinel"}"#)), invalid),
+            (
+                format!("echo '{}'", credential(r#"{"clientCertificateData":"sentinel","clientKeyData":"sentinel"}"#)),
+                "",
+            ),
+        ] {
+            let cluster = with_plugin(folder.path(), &script, NOWHERE, Duration::from_secs(5));
+            let asked = cluster.call(VERSION, |client| async move { client.apiserver_version().await }).await;
+            let problem = asked.map(|_| ()).unwrap_err();
+            let all = format!("{problem} {problem:?}");
+            assert!(all.contains(said) && !all.contains("sentinel"), "{script}: {all}");
+        }
+    }
+
+    /// Answers each request, and counts the tokens that came.
+    async fn server() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let tell = tell.clone();
+                tokio::spawn(async move {
+                    let mut heard = Vec::new();
+                    while !heard.ends_with(b"\r\n\r\n") {
+                        let Ok(byte) = stream.read_u8().await else { return };
+                        heard.push(byte);
+                    }
+                    let text = String::from_utf8(heard).unwrap().to_lowercase();
+                    let token = text.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
+                    tell.send(token.unwrap_or("none").to_owned()).unwrap();
+                    let _ = stream
+                        .write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                        .await;
+                });
+            }
+        });
+        (address, told)
+    }
+
+    #[tokio::test]
+    async fn credentials_are_asked_for_again_before_they_end() {
+        let (server, mut tokens) = server().await;
+        for (end, expected) in [("+1 hour", ["token-1", "token-1"]), ("+30 seconds", ["token-1", "token-2"])] {
+            let folder = tempfile::tempdir().unwrap();
+            let count = folder.path().join("count");
+            let status = r#"{"token":"token-%s","expirationTimestamp":"%s"}"#;
+            let script = format!(
+                "echo run >> {count}; printf '{}' $(grep -c run {count}) $(date -u -d '{end}' +%FT%TZ)",
+                credential(status),
+                count = count.display()
+            );
+            let cluster = with_plugin(folder.path(), &script, &server, Duration::from_secs(10));
+            for token in expected {
+                let asked = cluster.call(VERSION, |client| async move { client.apiserver_version().await }).await;
+                assert!(matches!(asked, Err(crate::kubernetes::ClusterError::NotFound { .. })), "{asked:?}");
+                assert_eq!(tokens.recv().await.unwrap(), token, "{end}");
+            }
+        }
+    }
+}

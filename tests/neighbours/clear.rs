@@ -1,0 +1,136 @@
+//! What a listener between the provider and a server gets to read: a BMC that is configured with `http`, a proxy of the
+//! environment, a PostgreSQL server that speaks no TLS.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use secrecy::SecretString;
+use terraform_provider_metal::{
+    clock::SystemClock,
+    store::{PostgresOptions, PostgresStore},
+};
+
+const PASSWORD: &str = "sentinel-3d77";
+
+/// A server that answers everything in one way, and keeps what it is told.
+fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let all = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().filter_map(Result::ok) {
+            let all = Arc::clone(&all);
+            std::thread::spawn(move || {
+                let mut part = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut part) {
+                    let said = String::from_utf8_lossy(&part[..read]).into_owned();
+                    let answer = answer(&said);
+                    all.lock().unwrap().push(said);
+                    if stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, heard)
+}
+
+/// A BMC that takes no basic authentication and has its sessions elsewhere: the client looks for them in its root.
+fn bmc(said: &str) -> &'static [u8] {
+    if said.starts_with("POST ") {
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    } else {
+        b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"
+    }
+}
+
+/// What `check node1` says of a BMC, with more variables of the environment.
+fn check(server: &str, variables: &[(&str, String)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let inventory = folder.path().join("servers.yaml");
+    fs::write(&inventory, format!("node1:\n{server}")).unwrap();
+    let output = Command::new(super::program())
+        .args(["--inventory", inventory.to_str().unwrap(), "check", "node1"])
+        .env("METAL_REDFISH_USERNAME", "admin")
+        .env("METAL_REDFISH_PASSWORD", PASSWORD)
+        .env("METAL_COORDINATION_URL", format!("sqlite://{}/coordination.sqlite", folder.path().display()))
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .output()
+        .unwrap();
+    let all = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(!output.status.success() && !all.contains(PASSWORD), "{all}");
+    all
+}
+
+#[test]
+fn a_pin_or_an_authority_with_http_gets_no_request() {
+    let (address, heard) = listener(bmc);
+    let pin = "00".repeat(32);
+    let authority = tempfile::NamedTempFile::new().unwrap();
+    let made = rcgen::generate_simple_self_signed(["bmc".to_owned()]).unwrap();
+    fs::write(authority.path(), made.cert.pem()).unwrap();
+    for (server, told) in [
+        (format!("  endpoint: http://{address}\n  certificate_sha256: \"{pin}\"\n"), "have no effect there"),
+        (
+            format!("  endpoint: http://{address}\n  ca_certificate_file: {}\n", authority.path().display()),
+            "have no effect there",
+        ),
+        ("  endpoint: http://bmc.example\n".to_owned(), "the password would go in clear"),
+    ] {
+        let said = check(&server, &[]);
+        assert!(said.contains(told), "{server}: {said}");
+        assert_eq!(*heard.lock().unwrap(), [""; 0], "{server}");
+    }
+}
+
+#[test]
+fn no_password_goes_to_the_root_of_a_bmc_or_to_a_proxy_of_the_environment() {
+    let (address, heard) = listener(bmc);
+    let (proxy, overheard) = listener(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let proxies = names.map(|name| (name, format!("http://{proxy}")));
+    check(&format!("  endpoint: http://{address}\n  insecure: true\n"), &proxies);
+    let requests = heard.lock().unwrap().clone();
+    let roots: Vec<&String> = requests
+        .iter()
+        .filter(|said| said.starts_with("GET /redfish/v1/ ") || said.starts_with("GET /redfish/v1 "))
+        .collect();
+    assert!(!roots.is_empty(), "{requests:?}");
+    for said in roots {
+        let said = said.to_lowercase();
+        assert!(!said.contains("authorization:") && !said.contains("x-auth-token:"), "{said}");
+    }
+    // Names that only a proxy could find.
+    for scheme in ["http", "https"] {
+        check(&format!("  endpoint: {scheme}://bmc.invalid\n  insecure: true\n"), &proxies);
+    }
+    assert_eq!(*overheard.lock().unwrap(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_password_goes_to_a_database_that_speaks_no_tls() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let (address, heard) = listener(|_| b"N");
+    let open = async |mode: &str| {
+        let url = format!("postgres://runner:{PASSWORD}@{address}/metal?sslmode={mode}");
+        let options = PostgresOptions { patience: Duration::from_secs(1), ..PostgresOptions::default() };
+        let clock = Arc::new(SystemClock::default());
+        PostgresStore::open(&SecretString::from(url), clock, &options).await.unwrap_err().to_string()
+    };
+    for mode in ["verify-full", "verify-ca", "require"] {
+        let told = open(mode).await;
+        let all = heard.lock().unwrap().concat();
+        assert!(!all.is_empty() && !all.contains("runner") && !told.contains(PASSWORD), "{mode}: {all:?} {told}");
+    }
+    // Where it is said that it may.
+    open("disable").await;
+    assert!(heard.lock().unwrap().concat().contains("runner"), "it said nothing, so that this shows nothing");
+}
