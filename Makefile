@@ -20,7 +20,7 @@ setup-build:
 	@tools/setup/run system protoc </dev/null
 
 setup-release: setup-build
-	@tools/setup/run release </dev/null
+	@tools/setup/run signing release </dev/null
 
 setup-demo: setup-build
 	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
