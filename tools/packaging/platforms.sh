@@ -17,7 +17,8 @@ triple_of() {
     esac
 }
 
-# What one Linux machine can link. macOS needs Apple's frameworks, which nobody else may hand on: those programs are built on
-# a Mac and given to tools/release as OS_ARCH=PROGRAM.
+# What a release makes when no platform is named: what was linked on a Linux machine and run. windows_amd64 can be named, and
+# has only been compiled so far. macOS needs Apple's frameworks, which its licence binds to Macs: those programs are built there
+# and given to tools/release as OS_ARCH=PROGRAM.
 # shellcheck disable=SC2034
-LINKED_HERE=(linux_amd64 linux_arm64 windows_amd64)
+LINKED_HERE=(linux_amd64 linux_arm64)
