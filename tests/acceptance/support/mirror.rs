@@ -205,6 +205,6 @@ fn answer(path: &str, exchanged: bool) -> Option<(&'static str, Vec<u8>)> {
         }
         return document(json!({ "archives": archives }));
     }
-    let plain = file.ends_with(".zip") && !file.contains('/');
+    let plain = file.strip_suffix(".zip").is_some() && !file.contains('/');
     if plain { Some(("application/zip", archive(file)?)) } else { None }
 }
