@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup setup-build setup-demo demo build install fmt lint test testacc bench soak release clean
+.PHONY: help setup setup-build setup-release setup-demo demo build install fmt lint test testacc bench soak release reproduce clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ setup: ## Bring protoc, both hosts (OpenTofu, Terraform) and the test servers; q
 # A build needs no test servers, and a demo uses the host that is already there.
 setup-build:
 	@tools/setup/run system protoc </dev/null
+
+setup-release: setup-build
+	@tools/setup/run signing release </dev/null
 
 setup-demo: setup-build
 	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
@@ -52,8 +55,11 @@ bench: setup ## Run the benchmarks (docs/performance.md says what they show); BE
 soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models
 	@tools/soak
 
-release: setup-build ## Build the release archives of this machine's platform into target/release-archives
-	@tools/release
+release: setup-release ## Build what registries want of a commit into target/release-archives; PLATFORMS="linux_arm64" names some
+	@tools/release $(PLATFORMS)
+
+reproduce: setup-release ## Build one platform of HEAD twice at two paths and compare the bytes; PLATFORM=linux_amd64
+	@tools/packaging/reproduce $(PLATFORM)
 
 clean: ## Remove everything that was built or brought
 	@cargo clean

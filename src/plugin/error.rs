@@ -36,6 +36,9 @@ pub enum PluginError {
         #[source]
         source: io::Error,
     },
+    /// `--debug` on a system whose sockets are no files: every local process could reach the port.
+    #[error("--debug works on Linux and macOS only: elsewhere every local process could connect without a certificate")]
+    DebugNeedsUnix,
     /// The operating system refused a signal handler.
     #[error("cannot watch for signals")]
     Signals(#[source] io::Error),

@@ -2,12 +2,12 @@
 use std::{
     env,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 
-use super::PluginError;
+use super::{PluginError, listener::Address};
 
 /// Tells a start by a host from a start by a person. Not a secret: every host and every provider
 /// carries the same value.
@@ -58,10 +58,11 @@ impl HostOffer {
 }
 
 /// The line that tells the host where to connect and which certificate to expect.
-pub(super) fn line(socket: &Path, certificate_der: &[u8]) -> String {
+pub(super) fn line(address: &Address, certificate_der: &[u8]) -> String {
     format!(
-        "{CORE_PROTOCOL}|{PROVIDER_PROTOCOL}|unix|{}|grpc|{}\n",
-        socket.display(),
+        "{CORE_PROTOCOL}|{PROVIDER_PROTOCOL}|{}|{}|grpc|{}\n",
+        address.network,
+        address.text,
         STANDARD_NO_PAD.encode(certificate_der),
     )
 }
@@ -115,6 +116,8 @@ mod tests {
 
     #[test]
     fn the_line_has_six_fields_and_an_unpadded_certificate() {
-        assert_eq!(line(Path::new("/tmp/x/s"), &[0xff]), "1|6|unix|/tmp/x/s|grpc|/w\n");
+        let at = |network, text: &str| Address { network, text: text.to_owned() };
+        assert_eq!(line(&at("unix", "/tmp/x/s"), &[0xff]), "1|6|unix|/tmp/x/s|grpc|/w\n");
+        assert_eq!(line(&at("tcp", "127.0.0.1:7"), &[0xff]), "1|6|tcp|127.0.0.1:7|grpc|/w\n");
     }
 }

@@ -1,9 +1,14 @@
-//! The socket in a folder of our own, and the connections made to it.
+//! Where the host connects, and the connections made to it: a socket in a folder of our own, or a port of this machine
+//! where sockets are no files (Windows, as go-plugin does there).
+#[cfg(unix)]
 use std::{
     fs::Permissions,
-    io,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
-    path::{Path, PathBuf},
+    path::Path,
+};
+use std::{
+    io,
+    path::PathBuf,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -12,9 +17,12 @@ use std::{
 
 use rustls::ServerConfig;
 use tempfile::TempDir;
+#[cfg(any(not(unix), test))]
+use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::net::UnixListener;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{UnixListener, UnixStream},
     sync::{mpsc, watch},
 };
 use tokio_rustls::TlsAcceptor;
@@ -25,22 +33,57 @@ use tonic::transport::server::Connected;
 use super::PluginError;
 
 /// `sun_path` holds 108 bytes on Linux and 104 on macOS, with the closing zero.
+#[cfg(unix)]
 const LONGEST_SOCKET_PATH: usize = 103;
 /// After a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A peer that connects and then says nothing must not occupy a task for ever.
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A listening socket that only this user can reach; its folder goes away with it.
+/// The address that the host is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// `unix` or `tcp`, as go-plugin names them.
+    pub network: &'static str,
+    /// A path, or an IP address with its port.
+    pub text: String,
+}
+
+#[derive(Debug)]
+enum Listener {
+    #[cfg(unix)]
+    File(UnixListener),
+    #[cfg(any(not(unix), test))]
+    Port(TcpListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            #[cfg(unix)]
+            Self::File(listener) => listener.accept().await.map(|(stream, _)| Box::pin(stream) as Stream),
+            #[cfg(any(not(unix), test))]
+            Self::Port(listener) => listener.accept().await.map(|(stream, _)| {
+                // Requests and answers are small, and each waits for the other.
+                let _ = stream.set_nodelay(true);
+                Box::pin(stream) as Stream
+            }),
+        }
+    }
+}
+
+/// A listening socket that only this user can reach, in a folder that goes away with it; or a port that every user of the
+/// machine can reach and that only the host's certificate opens.
 #[derive(Debug)]
 pub(super) struct Socket {
-    listener: UnixListener,
-    path: PathBuf,
-    folder: TempDir,
+    listener: Listener,
+    address: Address,
+    folder: Option<TempDir>,
 }
 
 impl Socket {
     /// Listens in a new folder of mode 0700 under `parent`, or under the system's temporary folder.
+    #[cfg(unix)]
     pub fn bind(parent: Option<PathBuf>) -> Result<Self, PluginError> {
         let parent = parent.unwrap_or_else(std::env::temp_dir);
         let bound = Self::bind_under(&parent);
@@ -54,7 +97,23 @@ impl Socket {
         result.and_then(|socket| socket.ok_or_else(too_long)).map_err(|source| PluginError::Listen { parent, source })
     }
 
+    /// Listens on a free port of this machine; hosts name no folder here.
+    #[cfg(not(unix))]
+    pub fn bind(_: Option<PathBuf>) -> Result<Self, PluginError> {
+        Self::on_port().map_err(|source| PluginError::Listen { parent: PathBuf::from("127.0.0.1"), source })
+    }
+
+    #[cfg(any(not(unix), test))]
+    fn on_port() -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let text = listener.local_addr()?.to_string();
+        let listener = Listener::Port(TcpListener::from_std(listener)?);
+        Ok(Self { listener, address: Address { network: "tcp", text }, folder: None })
+    }
+
     /// `None`: the path would be longer than a socket address can be.
+    #[cfg(unix)]
     fn bind_under(parent: &Path) -> io::Result<Option<Self>> {
         let folder =
             tempfile::Builder::new().prefix("tf").permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
@@ -62,12 +121,13 @@ impl Socket {
         if path.as_os_str().as_bytes().len() > LONGEST_SOCKET_PATH {
             return Ok(None);
         }
-        let listener = UnixListener::bind(&path)?;
-        Ok(Some(Self { listener, path, folder }))
+        let listener = Listener::File(UnixListener::bind(&path)?);
+        let address = Address { network: "unix", text: path.display().to_string() };
+        Ok(Some(Self { listener, address, folder: Some(folder) }))
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Accepts until `down`; every connection counts in `open` for as long as it lives. With `tls`,
@@ -78,14 +138,14 @@ impl Socket {
         tls: Option<Arc<ServerConfig>>,
         open: watch::Sender<usize>,
         down: CancellationToken,
-    ) -> (ReceiverStream<io::Result<Connection>>, TempDir) {
+    ) -> (ReceiverStream<io::Result<Connection>>, Option<TempDir>) {
         let Self { listener, folder, .. } = self;
         let (sender, receiver) = mpsc::channel(8);
         let acceptor = tls.map(TlsAcceptor::from);
         tokio::spawn(async move {
             while let Some(accepted) = down.run_until_cancelled(listener.accept()).await {
                 match accepted {
-                    Ok((stream, _)) => {
+                    Ok(stream) => {
                         let (acceptor, sender, open) = (acceptor.clone(), sender.clone(), open.clone());
                         tokio::spawn(async move {
                             if let Some(io) = admit(stream, acceptor).await {
@@ -106,9 +166,9 @@ impl Socket {
     }
 }
 
-async fn admit(stream: UnixStream, acceptor: Option<TlsAcceptor>) -> Option<Pin<Box<dyn Duplex>>> {
+async fn admit(stream: Stream, acceptor: Option<TlsAcceptor>) -> Option<Stream> {
     let Some(acceptor) = acceptor else {
-        return Some(Box::pin(stream));
+        return Some(stream);
     };
     match tokio::time::timeout(TLS_PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some(Box::pin(stream)),
@@ -126,15 +186,16 @@ async fn admit(stream: UnixStream, acceptor: Option<TlsAcceptor>) -> Option<Pin<
 /// Bytes both ways, over TLS or not.
 trait Duplex: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+type Stream = Pin<Box<dyn Duplex>>;
 
 /// An admitted connection.
 pub(super) struct Connection {
-    io: Pin<Box<dyn Duplex>>,
+    io: Stream,
     open: watch::Sender<usize>,
 }
 
 impl Connection {
-    fn new(io: Pin<Box<dyn Duplex>>, open: watch::Sender<usize>) -> Self {
+    fn new(io: Stream, open: watch::Sender<usize>) -> Self {
         open.send_modify(|count| *count += 1);
         Self { io, open }
     }
@@ -183,7 +244,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
@@ -192,7 +253,8 @@ mod tests {
     async fn the_socket_lies_in_a_private_folder_that_goes_away() {
         let parent = tempfile::tempdir().unwrap();
         let socket = Socket::bind(Some(parent.path().to_owned())).unwrap();
-        let folder = socket.path().parent().unwrap().to_owned();
+        assert_eq!(socket.address().network, "unix");
+        let folder = Path::new(&socket.address().text).parent().unwrap().to_owned();
         assert_eq!(folder.parent().unwrap(), parent.path());
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         drop(socket);
@@ -205,7 +267,7 @@ mod tests {
         let deep = parent.path().join("d".repeat(120));
         std::fs::create_dir(&deep).unwrap();
         let socket = Socket::bind(Some(deep.clone())).unwrap();
-        assert!(!socket.path().starts_with(&deep));
+        assert!(!Path::new(&socket.address().text).starts_with(&deep));
         // Nothing is left where it could not be.
         assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 0);
     }
@@ -214,5 +276,43 @@ mod tests {
     async fn a_parent_that_does_not_exist_is_an_error_that_names_it() {
         let error = Socket::bind(Some(PathBuf::from("/nonexistent/parent"))).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/parent"));
+    }
+
+    /// What Windows has, where the certificates alone keep others out: `tls` tests whom they admit.
+    #[tokio::test]
+    async fn a_port_brings_out_only_who_finishes_the_handshake() {
+        use tokio::{
+            io::{AsyncReadExt as _, AsyncWriteExt as _},
+            net::TcpStream,
+        };
+        use tokio_stream::StreamExt as _;
+
+        let key = rcgen::KeyPair::generate().unwrap();
+        let host = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let identity = crate::plugin::tls::identity(&host.pem()).unwrap();
+        for tls in [Some(identity.config), None] {
+            let (socket, secured) = (Socket::on_port().unwrap(), tls.is_some());
+            let address = socket.address().clone();
+            assert!(address.network == "tcp" && address.text.starts_with("127.0.0.1:"), "{address:?}");
+            let (down, open) = (CancellationToken::new(), watch::Sender::new(0));
+            let (mut accepted, folder) = socket.accept(tls, open.clone(), down.clone());
+            assert!(folder.is_none());
+            let mut client = TcpStream::connect(&address.text).await.unwrap();
+            client.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+            if secured {
+                // It is told why and hung up on, and nothing of it comes out.
+                let mut told = Vec::new();
+                let _ = client.read_to_end(&mut told).await;
+                assert_eq!(told.first(), Some(&21), "an alert of TLS");
+                assert_eq!(*open.borrow(), 0);
+            } else {
+                let mut connection = accepted.next().await.unwrap().unwrap();
+                let mut asked = [0; 3];
+                connection.read_exact(&mut asked).await.unwrap();
+                assert_eq!((&asked, *open.borrow()), (b"PRI", 1));
+            }
+            down.cancel();
+            assert!(accepted.next().await.is_none());
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! loses state and stops in ways this provider cannot afford; `DESIGN.md` lists them.
 //!
 //! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each other
-//! * `serve`: from the start of the process to its end in order
+//! * `serve`, `ends`: from the start of the process to its end in order
 //! * `service`, `served`: what each request means; `resource`, `data_source`, `function`: the provider's part of it
 //! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
 //! * `panics`, `logging`: what goes wrong, told in the host's terms
@@ -16,6 +16,7 @@ mod codec;
 mod controller;
 mod data_source;
 mod diagnostics;
+mod ends;
 mod error;
 mod extension;
 mod function;

@@ -1,19 +1,15 @@
 //! From the start of the process to its end in order.
-use std::{os::unix::process::parent_id, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     PluginError, ServedProvider,
     controller::Controller,
+    ends::Ends,
     handshake::{self, HostOffer},
     listener::Socket,
     panics,
@@ -32,12 +28,8 @@ use super::{
 
 /// What Go's own plugins accept; states of this size are real.
 const LARGEST_MESSAGE: usize = 256 << 20;
-/// The host kills two seconds after it asked to end.
-const AFTER_SHUTDOWN: Duration = Duration::from_millis(1500);
 /// For the last bytes of the last answers.
 const TO_CLOSE: Duration = Duration::from_millis(300);
-/// How soon a host that died is noticed once its connection is gone.
-const HOST_CHECK: Duration = Duration::from_millis(250);
 
 /// How a provider is served.
 #[derive(Clone, Debug)]
@@ -67,8 +59,8 @@ impl ServeOptions {
 ///
 /// `stop` is cancelled when what runs shall come to an end: by the host's stop request, by SIGTERM,
 /// by the host's shutdown or death. Requests go on and are answered; it is for the provider's code
-/// to watch the token and to return early. SIGINT and SIGHUP are ignored: a terminal sends them to
-/// the host as well, which then asks to stop, or dies, or was started to outlive the terminal.
+/// to watch the token and to return early. SIGINT and SIGHUP are ignored (Ctrl-C and Ctrl-Break on Windows): a terminal
+/// sends them to the host as well, which then asks to stop, or dies, or was started to outlive the terminal.
 ///
 /// Not to be dropped before it returns: requests would go on without a server.
 /// Needs a Tokio runtime with time and I/O. Standard output belongs to the handshake: nothing else
@@ -90,7 +82,7 @@ pub async fn serve<P: ServedProvider>(
         None => None,
     };
     let announcement = match &identity {
-        Some(identity) => handshake::line(socket.path(), &identity.certificate),
+        Some(identity) => handshake::line(socket.address(), &identity.certificate),
         None => reattach(&options.address, &socket),
     };
     let open = ends.connections.clone();
@@ -110,6 +102,7 @@ pub async fn serve<P: ServedProvider>(
 
 /// What a debugged provider prints, in the form a shell can take.
 fn reattach(address: &str, socket: &Socket) -> String {
+    let address_of = socket.address();
     let value = json!({
         address: {
             "Protocol": "grpc",
@@ -117,7 +110,7 @@ fn reattach(address: &str, socket: &Socket) -> String {
             "Pid": std::process::id(),
             // "Test" tells the host not to end a process it did not start.
             "Test": true,
-            "Addr": { "Network": "unix", "String": socket.path() },
+            "Addr": { "Network": address_of.network, "String": address_of.text },
         }
     });
     format!("TF_REATTACH_PROVIDERS='{value}'\n")
@@ -133,18 +126,6 @@ struct Server {
     down: CancellationToken,
 }
 
-/// What can end the process.
-struct Ends {
-    interrupt: Signal,
-    hangup: Signal,
-    terminate: Signal,
-    /// How many connections are open.
-    connections: watch::Sender<usize>,
-    /// The process that started us.
-    parent: u32,
-    debug: bool,
-}
-
 impl Server {
     fn start<P: ServedProvider>(
         &self,
@@ -152,7 +133,7 @@ impl Server {
         socket: Socket,
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
-    ) -> (Running, TempDir) {
+    ) -> (Running, Option<TempDir>) {
         let service = Service {
             served: Arc::new(Served::new(provider)),
             stop: self.stop.clone(),
@@ -176,7 +157,7 @@ impl Server {
     async fn until(self, ends: &mut Ends, mut running: Running, finish_within: Duration) -> Result<(), PluginError> {
         let patience = tokio::select! {
             ended = &mut running => return ended.map_err(PluginError::Aborted)?.map_err(Into::into),
-            patience = ends.first(&self.asked_to_end, finish_within) => patience,
+            patience = ends.first(&self.asked_to_end, &self.requests, finish_within) => patience,
         };
         // New requests are still answered while the running ones end: the host may need some to
         // write its state.
@@ -192,67 +173,5 @@ impl Server {
         }
         running.abort();
         Ok(())
-    }
-}
-
-impl Ends {
-    fn watch(debug: bool) -> Result<Self, PluginError> {
-        let on = |kind| signal(kind).map_err(PluginError::Signals);
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            hangup: on(SignalKind::hangup())?,
-            terminate: on(SignalKind::terminate())?,
-            connections: watch::Sender::new(0),
-            parent: parent_id(),
-            debug,
-        })
-    }
-
-    /// Waits for a reason to end; tells how long running requests may take.
-    async fn first(&mut self, asked: &CancellationToken, finish_within: Duration) -> Duration {
-        if self.debug {
-            // No host decides here, only whoever sits at the terminal.
-            tokio::select! {
-                _ = self.interrupt.recv() => {}
-                _ = self.hangup.recv() => {}
-                _ = self.terminate.recv() => {}
-            }
-            return finish_within;
-        }
-        let Self { interrupt, hangup, terminate, connections, parent, .. } = self;
-        let ignored = async {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => tracing::debug!("SIGINT ignored; the host decides"),
-                    _ = hangup.recv() => tracing::debug!("SIGHUP ignored; the host decides"),
-                }
-            }
-        };
-        tokio::select! {
-            () = asked.cancelled() => AFTER_SHUTDOWN,
-            _ = terminate.recv() => {
-                tracing::info!("SIGTERM: ending");
-                finish_within
-            }
-            () = host_gone(connections.subscribe(), *parent) => {
-                tracing::warn!("the host is gone: ending");
-                finish_within
-            }
-            () = ignored => finish_within,
-        }
-    }
-}
-
-/// Returns when no connection is left and the process that started us is no longer our parent.
-///
-/// A host that was killed cannot ask to end. Without this, a create that waits in a queue would be
-/// admitted for nobody.
-async fn host_gone(mut connections: watch::Receiver<usize>, host: u32) {
-    loop {
-        if connections.wait_for(|open| *open == 0).await.is_err() || parent_id() != host {
-            return;
-        }
-        // Either time passes or a connection comes; both lead to another look.
-        let _ = timeout(HOST_CHECK, connections.changed()).await;
     }
 }

@@ -111,21 +111,25 @@ pub fn ci_job(env: &Environment) -> Option<CiJob> {
 #[must_use]
 pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     let job = ci_job(env).unwrap_or_default();
-    let user = job.user.or_else(|| env.get("USER").or_else(|| env.get("LOGNAME")).map(str::to_owned)).or_else(account);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    let named = || env.get("USER").or_else(|| env.get("LOGNAME")).or_else(|| env.get("USERNAME")).map(str::to_owned);
+    let user = job.user.or_else(named).or_else(account);
     Runner {
         id: RunnerId(Uuid::new_v4().to_string()),
         user: user.unwrap_or_else(|| "an unknown user".to_owned()),
-        host: host
-            .filter(|name| !name.is_empty())
-            .or_else(|| env.get("HOSTNAME").map(str::to_owned))
-            .unwrap_or_else(|| "an unknown host".to_owned()),
+        host: host(fs::read_to_string("/proc/sys/kernel/hostname").ok().as_deref(), env),
         pid: std::process::id(),
         process: process::own_mark(),
         run: run.or(job.run),
         url: job.url,
         commit: job.commit,
     }
+}
+
+/// The name of this machine: what the kernel says (Linux only), or a variable (`COMPUTERNAME` on Windows).
+fn host(kernel: Option<&str>, env: &Environment) -> String {
+    let kernel = kernel.map(str::trim).filter(|name| !name.is_empty());
+    let name = kernel.or_else(|| env.get("HOSTNAME")).or_else(|| env.get("COMPUTERNAME"));
+    name.unwrap_or("an unknown host").to_owned()
 }
 
 /// The account that this process runs as, where no variable says so: cron and containers often set none.
@@ -212,5 +216,15 @@ mod tests {
         assert_eq!(runner.run.as_deref(), Some("nightly"));
         assert_eq!(runner.user, "bob");
         assert_eq!(runner.to_string(), "run nightly by bob");
+    }
+
+    #[test]
+    fn each_system_names_its_host_and_user() {
+        let windows = env(&[("COMPUTERNAME", "OPS-PC"), ("USERNAME", "carol")]);
+        assert_eq!(host(Some("node7\n"), &windows), "node7");
+        assert_eq!(host(Some("\n"), &env(&[("HOSTNAME", "pod-1"), ("COMPUTERNAME", "OPS-PC")])), "pod-1");
+        assert_eq!(host(None, &windows), "OPS-PC");
+        assert_eq!(host(None, &env(&[])), "an unknown host");
+        assert_eq!(runner(&windows, None).user, "carol");
     }
 }

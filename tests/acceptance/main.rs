@@ -14,6 +14,7 @@ mod support;
 
 mod bad_input;
 mod bmc_matrix;
+mod ci_examples;
 mod cluster_api;
 mod command_line;
 mod crash;
@@ -30,6 +31,7 @@ mod harness;
 mod hostile_texts;
 mod hosts;
 mod identity;
+mod installed;
 mod interrupt;
 mod ironic;
 mod kubernetes_node;

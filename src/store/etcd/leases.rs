@@ -171,7 +171,8 @@ mod tests {
         let faults = Faults::new("etcd://here", "");
         let text = value(Timestamp::UNIX_EPOCH, Duration::from_millis(2500), &faults).unwrap();
         let version = crate::store::VERSION.replace('.', "-");
-        assert_eq!(text, format!(r#""1970-01-01T00:00:00Z[_version={version}][_schema=1][_ttl=2500]""#));
+        let schema = SCHEMA;
+        assert_eq!(text, format!(r#""1970-01-01T00:00:00Z[_version={version}][_schema={schema}][_ttl=2500]""#));
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), Timestamp::UNIX_EPOCH);
     }
 }

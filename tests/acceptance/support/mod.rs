@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod host;
 pub mod images;
 pub mod independent;
+pub mod mirror;
 pub mod process;
 pub mod provider;
 pub mod run;

@@ -1,0 +1,326 @@
+//! What `tools/release` makes of a commit, and what it refuses, with a program that was built elsewhere: the packaging is
+//! the same, and nothing is compiled. Two real builds are compared by `tools/packaging/reproduce`.
+#![cfg(unix)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+fn succeeded(command: &mut Command) -> String {
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}:\n{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// A clone of this checkout, with the tools as they are in the work tree, and a program that stands for a built one.
+struct Checkout {
+    folder: TempDir,
+    tree: PathBuf,
+}
+
+impl Checkout {
+    fn new(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let this = Self { tree: folder.path().join(name), folder };
+        let clone = ["clone", "--quiet", "--shared", ROOT, &this.tree.display().to_string()];
+        succeeded(
+            Command::new("git")
+                .args(clone)
+                .env("GIT_CONFIG_COUNT", "1")
+                .env("GIT_CONFIG_KEY_0", "safe.directory")
+                .env("GIT_CONFIG_VALUE_0", "*"),
+        );
+        for path in
+            ["tools/release", "tools/platform.sh", "tools/packaging", "CHANGELOG.md", "Cargo.toml", "Cargo.lock"]
+        {
+            let to = this.tree.join(path);
+            let _ = fs::remove_dir_all(&to);
+            succeeded(Command::new("cp").arg("-R").arg(Path::new(ROOT).join(path)).arg(to));
+        }
+        // What python left beside its sources here is no part of a commit.
+        let _ = fs::remove_dir_all(this.tree.join("tools/packaging/__pycache__"));
+        this.commit();
+        fs::write(this.program(), "a program").unwrap();
+        this
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("program")
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.folder.path().join("target/release-archives")
+    }
+
+    fn commit(&self) {
+        let git = |arguments: &[&str]| {
+            let identity = ["-c", "user.name=Test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false"];
+            let dates = [("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"), ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")];
+            succeeded(Command::new("git").arg("-C").arg(&self.tree).args(identity).args(arguments).envs(dates));
+        };
+        git(&["add", "--all"]);
+        git(&["commit", "--quiet", "--allow-empty", "--message", "As in the work tree"]);
+    }
+
+    /// `tools/release` without anything of this environment that could sign.
+    fn release(&self, platforms: &[&str]) -> Command {
+        let mut command = Command::new(self.tree.join("tools/release"));
+        for platform in platforms {
+            command.arg(format!("{platform}={}", self.program().display()));
+        }
+        command
+            .env("CARGO_TARGET_DIR", self.folder.path().join("target"))
+            .env("CARGO_NET_OFFLINE", "true")
+            .env_remove("RELEASE_GPG_KEY")
+            .env_remove("RELEASE_SOURCE")
+            .env_remove("RELEASE_BUILDER");
+        command
+    }
+
+    fn refuses(&self, reason: &str) {
+        let output = run(&mut self.release(&["linux_amd64"]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{reason}: {said}");
+        assert!(!self.archives().exists(), "refused before anything is made");
+    }
+}
+
+fn name(ending: &str) -> String {
+    format!("terraform-provider-metal_{VERSION}_{ending}")
+}
+
+fn sha256(file: &Path) -> String {
+    Sha256::digest(fs::read(file).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn json(file: &Path) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+fn files(folder: &Path) -> BTreeSet<String> {
+    fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_release_has_the_files_that_registries_ask_for() {
+    let checkout = Checkout::new("checkout");
+    succeeded(&mut checkout.release(&["linux_amd64", "windows_amd64"]));
+    let folder = checkout.archives();
+    let expected: BTreeSet<String> = [
+        "linux_amd64.zip",
+        "linux_amd64.cdx.json",
+        "windows_amd64.zip",
+        "windows_amd64.cdx.json",
+        "manifest.json",
+        "SHA256SUMS",
+        "provenance.intoto.json",
+    ]
+    .map(name)
+    .into();
+    assert_eq!(files(&folder), expected);
+
+    let sums = fs::read_to_string(folder.join(name("SHA256SUMS"))).unwrap();
+    let named: BTreeSet<_> = sums.lines().map(|line| line.split_once("  ").expect("two spaces")).collect();
+    let archives = ["linux_amd64.zip", "windows_amd64.zip", "manifest.json"].map(name);
+    let hashes: Vec<_> = archives.iter().map(|file| (sha256(&folder.join(file)), file.as_str())).collect();
+    assert_eq!(named, hashes.iter().map(|(hash, file)| (hash.as_str(), *file)).collect());
+    assert_eq!(json(&folder.join(name("manifest.json")))["metadata"]["protocol_versions"][0], "6.0");
+
+    let listed = |archive: &str| {
+        let script = "import sys, zipfile\nfor i in zipfile.ZipFile(sys.argv[1]).infolist(): print(i.filename, oct(i.external_attr >> 16), i.date_time[0])";
+        succeeded(Command::new("python3").args(["-c", script]).arg(folder.join(name(archive))))
+    };
+    assert_eq!(
+        listed("linux_amd64.zip"),
+        format!("LICENSE 0o100644 1980\nterraform-provider-metal_v{VERSION} 0o100755 1980\n")
+    );
+    assert!(listed("windows_amd64.zip").contains(&format!("terraform-provider-metal_v{VERSION}.exe ")));
+}
+
+#[test]
+fn the_bill_names_what_is_linked_and_the_statement_how_it_was_made() {
+    let checkout = Checkout::new("checkout");
+    succeeded(checkout.release(&["linux_amd64"]).env("RELEASE_SOURCE", "https://git.example/metal"));
+    let folder = checkout.archives();
+    let bill = json(&folder.join(name("linux_amd64.cdx.json")));
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));
+    let components = bill["components"].as_array().unwrap();
+    let scope =
+        |name: &str| components.iter().find(|one| one["name"] == name).map(|one| one["scope"].as_str().unwrap());
+    assert_eq!(scope("rustls"), Some("required"));
+    assert_eq!(scope("aws-lc-sys"), Some("required"));
+    assert_eq!(scope("protox"), Some("excluded"), "only builds");
+    assert_eq!(scope("serde_derive"), Some("excluded"), "a macro");
+    assert_eq!(scope("proptest"), None, "of the tests");
+    assert_eq!(scope("security-framework"), None, "of another system");
+    let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
+    for component in components {
+        assert!(component["purl"].as_str().unwrap().starts_with("pkg:cargo/"), "{component}");
+        assert!(lock.contains(component["hashes"][0]["content"].as_str().unwrap()), "{component}");
+    }
+    let refs: BTreeSet<_> = components.iter().map(|one| one["bom-ref"].as_str().unwrap()).collect();
+    let dependencies = bill["dependencies"].as_array().unwrap();
+    assert_eq!(dependencies.len(), components.len() + 1);
+    let all = dependencies.iter().flat_map(|one| one["dependsOn"].as_array().unwrap());
+    assert!(all.map(|one| one.as_str().unwrap()).all(|one| refs.contains(one)));
+
+    let statement = json(&folder.join(name("provenance.intoto.json")));
+    assert_eq!(statement["_type"], "https://in-toto.io/Statement/v1");
+    assert_eq!(statement["predicateType"], "https://slsa.dev/provenance/v1");
+    let subjects = statement["subject"].as_array().unwrap();
+    assert_eq!(subjects.len(), 4, "{statement:#}");
+    for subject in subjects {
+        assert_eq!(subject["digest"]["sha256"], sha256(&folder.join(subject["name"].as_str().unwrap())));
+    }
+    let build = &statement["predicate"]["buildDefinition"];
+    let commit = succeeded(Command::new("git").arg("-C").arg(&checkout.tree).args(["rev-parse", "HEAD"]));
+    let source = &build["resolvedDependencies"][0];
+    assert_eq!(
+        (&source["digest"]["gitCommit"], &source["uri"]),
+        (&commit.trim().into(), &"https://git.example/metal".into())
+    );
+    assert!(build["externalParameters"]["command"].as_str().unwrap().starts_with("tools/release linux_amd64="));
+    assert!(build["internalParameters"]["tools"]["rustc"].as_str().unwrap().starts_with("rustc 1."));
+}
+
+/// Other folders, another time and another user's mask.
+#[test]
+fn the_same_commit_and_program_give_the_same_bytes() {
+    let (one, other) = (Checkout::new("checkout"), Checkout::new("a checkout elsewhere"));
+    fs::set_permissions(other.program(), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::File::options().write(true).open(other.program()).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    succeeded(&mut one.release(&["linux_amd64", "linux_arm64"]));
+    succeeded(&mut other.release(&["linux_arm64", "linux_amd64"]));
+    assert_eq!(files(&one.archives()), files(&other.archives()));
+    for file in files(&one.archives()) {
+        // It names the commands, which differ here.
+        if file == name("provenance.intoto.json") {
+            continue;
+        }
+        assert_eq!(sha256(&one.archives().join(&file)), sha256(&other.archives().join(&file)), "{file}");
+    }
+    for file in files(&other.archives())
+        .iter()
+        .filter(|file| file.strip_suffix(".json").is_some_and(|name| !name.contains("provenance")))
+    {
+        let text = fs::read_to_string(other.archives().join(file)).unwrap();
+        assert!(!text.contains("elsewhere") && !text.contains(ROOT), "{file} names a path");
+    }
+}
+
+#[test]
+fn a_checkout_with_changes_and_an_undescribed_version_are_refused() {
+    let checkout = Checkout::new("checkout");
+    fs::write(checkout.tree.join("src/forgotten.rs"), "").unwrap();
+    checkout.refuses("src/forgotten.rs");
+    fs::remove_file(checkout.tree.join("src/forgotten.rs")).unwrap();
+
+    let changelog = fs::read_to_string(checkout.tree.join("CHANGELOG.md")).unwrap();
+    assert!(changelog.contains(&format!("\n## {VERSION}")));
+    // A version that only begins alike is another one.
+    fs::write(
+        checkout.tree.join("CHANGELOG.md"),
+        changelog.replace(&format!("\n## {VERSION}"), &format!("\n## {VERSION}-rc1")),
+    )
+    .unwrap();
+    checkout.refuses("not committed");
+    checkout.commit();
+    checkout.refuses(&format!("no section '## {VERSION}'"));
+}
+
+/// A key ring of one test, with the agent that gpg starts for it.
+struct Keys(TempDir);
+
+impl Keys {
+    /// A ring with one key of an algorithm, and its fingerprint.
+    fn with(algorithm: &str, passphrase: &str) -> (Self, String) {
+        // Its socket has a path of at most 107 bytes.
+        let this = Self(tempfile::Builder::new().prefix("k").tempdir_in("/tmp").unwrap());
+        fs::set_permissions(this.0.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let make = ["--batch", "--pinentry-mode", "loopback", "--passphrase", passphrase];
+        succeeded(this.gpg().args(make).args([
+            "--quick-generate-key",
+            "Release <release@example.com>",
+            algorithm,
+            "sign",
+            "never",
+        ]));
+        let listed = succeeded(this.gpg().args(["--batch", "--with-colons", "--list-keys"]));
+        let fingerprint =
+            listed.lines().find_map(|line| line.strip_prefix("fpr:")).unwrap().trim_matches(':').to_owned();
+        (this, fingerprint)
+    }
+
+    fn gpg(&self) -> Command {
+        let mut command = Command::new("gpg");
+        command.env("GNUPGHOME", self.0.path());
+        command
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = Command::new("gpgconf").args(["--kill", "all"]).env("GNUPGHOME", self.0.path()).output();
+    }
+}
+
+#[test]
+fn checksums_are_signed_with_the_key_of_the_environment() {
+    let checkout = Checkout::new("checkout");
+    let (keys, fingerprint) = Keys::with("rsa2048", "a passphrase");
+    let mut release = checkout.release(&["linux_amd64"]);
+    release.env("GNUPGHOME", keys.0.path()).env("RELEASE_GPG_KEY", &fingerprint);
+    succeeded(release.env("RELEASE_GPG_PASSPHRASE", "a passphrase"));
+    let folder = checkout.archives();
+
+    // With nothing but the public key, as a host has it.
+    let public = folder.join("public.gpg");
+    succeeded(keys.gpg().args(["--batch", "--output"]).arg(&public).args(["--export", &fingerprint]));
+    for signed in ["SHA256SUMS", "provenance.intoto.json"].map(name) {
+        let (file, signature) = (folder.join(&signed), folder.join(format!("{signed}.sig")));
+        let verify = || {
+            let mut command = Command::new("gpgv");
+            command.arg("--keyring").arg(&public).arg(&signature).arg(&file);
+            command
+        };
+        assert_eq!(fs::read(&signature).unwrap()[0] & 0x80, 0x80, "binary, not armoured");
+        succeeded(&mut verify());
+        fs::write(&file, format!("{}\n", fs::read_to_string(&file).unwrap())).unwrap();
+        assert!(!run(&mut verify()).status.success(), "a changed {signed} is noticed");
+    }
+    let sums = fs::read_to_string(folder.join(name("SHA256SUMS"))).unwrap();
+    assert!(!sums.contains(".sig") && !sums.contains("provenance") && !sums.contains("cdx"), "{sums}");
+}
+
+#[test]
+fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
+    let checkout = Checkout::new("checkout");
+    let (keys, fingerprint) = Keys::with("ed25519", "");
+    for (key, reason) in [
+        (fingerprint.as_str(), "neither an RSA nor a DSA key"),
+        ("0123456789ABCDEF0123456789ABCDEF01234567", "no secret key"),
+    ] {
+        let output =
+            run(checkout.release(&["linux_amd64"]).env("GNUPGHOME", keys.0.path()).env("RELEASE_GPG_KEY", key));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+        assert!(!checkout.archives().exists());
+    }
+}
