@@ -242,6 +242,8 @@ pub struct NativeRequest {
     pub parks: bool,
     /// The gate before the server that it was made to; `None`: the server's own maintenance system.
     pub gate: Option<&'static str>,
+    /// What of the record's memory is needed to find it again, for a record that is gone.
+    pub memory: BTreeMap<String, String>,
 }
 
 impl NativeRequest {
@@ -261,7 +263,7 @@ impl NativeRequest {
             entered: true,
             enters: true,
             namespace: None,
-            memory: BTreeMap::new(),
+            memory: self.memory.clone(),
             outer: Vec::new(),
         }
     }

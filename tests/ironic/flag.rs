@@ -162,6 +162,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
         server: "n1".into(),
         parks: true,
         gate: None,
+        memory: std::collections::BTreeMap::new(),
     };
     assert_eq!(found, std::slice::from_ref(&expected));
     let native = bench.machine();

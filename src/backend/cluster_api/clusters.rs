@@ -23,6 +23,7 @@ use crate::{
 
 use super::{
     ClusterApiSettings, ID, MachineName,
+    gate::MACHINE,
     machine::{Machine, OUR_SERVER},
 };
 
@@ -192,5 +193,6 @@ pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
         server: annotation(object, OUR_SERVER)?.to_owned(),
         parks: true,
         gate: Some(ID),
+        memory: [(MACHINE.to_owned(), machine.place())].into(),
     })
 }

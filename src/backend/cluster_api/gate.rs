@@ -19,7 +19,7 @@ use super::{
 };
 
 /// In the memory: the Machine, as `namespace/name`.
-const MACHINE: &str = "machine";
+pub(super) const MACHINE: &str = "machine";
 /// In the memory: the UID that stands for the management cluster.
 const MANAGEMENT: &str = "management";
 /// In the memory: the UID that stands for the workload cluster.

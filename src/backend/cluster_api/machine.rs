@@ -81,11 +81,16 @@ pub(super) struct Machine<'a>(pub(super) &'a DynamicObject);
 
 impl fmt::Display for Machine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Machine {}/{}", self.0.metadata.namespace.as_deref().unwrap_or_default(), name(self.0))
+        write!(f, "Machine {}", self.place())
     }
 }
 
 impl<'a> Machine<'a> {
+    /// Its namespace and name, as `namespace/name`.
+    pub(super) fn place(self) -> String {
+        format!("{}/{}", self.0.metadata.namespace.as_deref().unwrap_or_default(), name(self.0))
+    }
+
     pub(super) fn is_enabled(self) -> bool {
         label(self.0, ENABLED) == Some("true")
     }

@@ -39,6 +39,7 @@ pub(super) fn request(node: &Node) -> Option<NativeRequest> {
         server,
         parks: true,
         gate: None,
+        memory: BTreeMap::new(),
     })
 }
 

@@ -101,6 +101,7 @@ pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
         server: name(object).to_owned(),
         parks: true,
         gate: None,
+        memory: BTreeMap::new(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Requests that our processes made, as they are found without knowing whose they are, and taking back those of nobody.
 
+use std::collections::BTreeMap;
+
 use kube::core::DynamicObject;
 
 use crate::backend::{BackendError, NativeRequest};
@@ -21,6 +23,7 @@ fn request(object: &DynamicObject, parks: bool) -> Option<NativeRequest> {
         name: if parks { format!("the parking of Server {full}") } else { format!("ServerMaintenance {full}") },
         parks,
         gate: None,
+        memory: BTreeMap::new(),
     })
 }
 

@@ -96,8 +96,7 @@ for_each_host! {
         let workspace = Workspace::new(host);
         let boot = |more: &str| {
             format!(
-                "resource \"metal_server_boot_configuration\" \"rescue\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \
-                 \"rescue\"\n  policy = \"Enforced\"\n  method = \"pxe\"\n  once = true\n  {more}\n}}\n"
+                "resource \"metal_server_boot_configuration\" \"rescue\" {{\n  server = \"node1\"\n  policy = \"Enforced\"\n  method = \"pxe\"\n  once = true\n  {more}\n}}\n"
             )
         };
         configure(&world, &fleet, &workspace, &boot("")).await;
