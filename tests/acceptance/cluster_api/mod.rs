@@ -7,6 +7,7 @@ mod chain;
 mod crashes;
 mod flows;
 mod guide;
+mod metal_operator;
 mod others;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 mod access;
 mod answers;
-mod approvals;
+pub mod approvals;
 mod boot;
 mod by_hand;
 mod claims;
