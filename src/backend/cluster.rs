@@ -32,6 +32,9 @@ pub(super) const OUR_TICKET: &str = "terraform-provider-metal/ticket";
 /// Our annotation: the coordination store that has the record.
 pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 
+/// All of these.
+pub(super) const MARKS: [&str; 6] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_TICKET, OUR_STORE];
+
 /// Annotations that name the maintenance of an external request, without its reason.
 pub(super) fn marks(wish: &NativeWish) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([

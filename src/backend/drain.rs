@@ -10,6 +10,27 @@ use crate::maintenance::{
     native::NativeWish,
 };
 
+/// A Node that one of our maintenances cordoned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cordon {
+    /// The Node's name.
+    pub node: String,
+    /// The coordination store that knows the maintenance, by its id.
+    pub store: String,
+    /// The incarnation of the maintenance.
+    pub uid: String,
+    /// The maintenance, as its own words name it.
+    pub id: String,
+}
+
+impl Cordon {
+    /// The words of the maintenance, as far as the Node tells them.
+    #[must_use]
+    pub fn by(&self) -> NativeWish {
+        super::wish_of_ended(&self.store, &self.uid)
+    }
+}
+
 /// Nodes that run on servers, whatever backend drives those.
 ///
 /// `by` names the maintenance: what one maintenance cordoned, no other uncordons.
@@ -29,4 +50,7 @@ pub trait NodeDrain: Send + Sync + Debug {
 
     /// Uncordons a Node and removes our marks; does nothing where it is not ours.
     async fn uncordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError>;
+
+    /// Every Node that a maintenance of ours cordoned, of all stores.
+    async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;
 }

@@ -32,7 +32,7 @@ use crate::maintenance::{
     service::{ServiceSpec, ServiceView},
 };
 
-pub use drain::NodeDrain;
+pub use drain::{Cordon, NodeDrain};
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
@@ -249,23 +249,28 @@ pub struct NativeRequest {
 impl NativeRequest {
     /// The wish of a maintenance whose record is gone: only the request tells of it.
     fn wish(&self) -> NativeWish {
-        NativeWish {
-            store: self.store.clone(),
-            uid: self.uid.clone(),
-            id: String::new(),
-            owner: String::new(),
-            run: String::new(),
-            asks: Asks::Nobody,
-            priority: 0,
-            reason: None,
-            ticket: None,
-            asked: true,
-            entered: true,
-            enters: true,
-            namespace: None,
-            memory: self.memory.clone(),
-            outer: Vec::new(),
-        }
+        NativeWish { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
+    }
+}
+
+/// The wish of a maintenance that asks for nothing any more, known by its store and incarnation.
+fn wish_of_ended(store: &str, uid: &str) -> NativeWish {
+    NativeWish {
+        store: store.to_owned(),
+        uid: uid.to_owned(),
+        id: String::new(),
+        owner: String::new(),
+        run: String::new(),
+        asks: Asks::Nobody,
+        priority: 0,
+        reason: None,
+        ticket: None,
+        asked: true,
+        entered: true,
+        enters: true,
+        namespace: None,
+        memory: BTreeMap::new(),
+        outer: Vec::new(),
     }
 }
 

@@ -8,22 +8,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::plug::plugin,
-    engine::{Control, Driven, Engine, EngineError, Remaining, TakenBack, Tidied},
-    maintenance::{
-        decide::Finish,
-        ids::MaintenanceId,
-        lock::Refusal,
-        native, restore,
-        spec::Kind,
-        state::{Ending, Maintenance},
-    },
+    engine::{Control, Driven, Engine, EngineError},
+    maintenance::{decide::Finish, ids::MaintenanceId, lock::Refusal, native, restore, spec::Kind, state::Ending},
     settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
 };
 
 use super::{
     Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
-    stores, table, watch,
+    stores, table, tidy, watch,
 };
 
 /// Why a command failed.
@@ -149,7 +142,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
     if drives && result.is_ok() {
-        tidy(&engine, None, &stop).await;
+        tidy::requests(&engine, None, &stop).await;
     }
     engine.close().await;
     result.map(Printed::from)
@@ -199,14 +192,6 @@ fn only_reads(cli: &Cli) -> bool {
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
         _ => false,
-    }
-}
-
-/// How many requests were taken back, and how many could not be.
-async fn tidy(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<Tidied> {
-    tokio::select! {
-        tidied = engine.tidy(server) => tidied,
-        () = stop.cancelled() => None,
     }
 }
 
@@ -294,19 +279,13 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let control = control(&timeout, stop)?;
             if accept_as_is {
                 let (record, request) = engine.abandon(&id, generation, &reason, block, &control).await?;
-                return Ok(accepted(&record, request.as_ref(), json));
+                return Ok(tidy::accepted(&record, request.as_ref(), json));
             }
             let driven = Box::pin(engine.force_release(&id, generation, &reason, block, &control)).await?;
             ended(engine, &driven, json).await
         }
-        Command::Tidy { server } => match tidy(engine, server.as_deref(), &stop).await {
-            Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
-            Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
-            None => Err(CommandError::Other(
-                "the cluster was not looked through: tidy needs --metal-operator or --backend, and an external system that answers"
-                    .to_owned(),
-            )),
-        },
+        Command::Tidy { nodes: true, .. } => tidy::nodes(engine, json, &stop).await,
+        Command::Tidy { server, .. } => tidy::run(engine, server.as_deref(), json, &stop).await,
         Command::Store { command } => stores::run(engine, command, json).await,
         Command::Audit { command: stores::AuditCommand::Verify { anchor } } => {
             stores::verify_audit(engine, anchor.as_deref(), json).await
@@ -332,52 +311,6 @@ fn duration(text: &str) -> Result<Duration, CommandError> {
 fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
     let timeout = duration(timeout)?;
     Ok(Control { stop, timeout, release_timeout: timeout })
-}
-
-/// What to say of orphaned requests, and of those that are none yet.
-fn told(tidied: &Tidied, json: bool) -> String {
-    if json {
-        let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
-        let waiting: Vec<Value> = tidied.waiting.iter().map(shown).collect();
-        return pretty(&json!({ "taken_back": tidied.taken_back, "waiting": waiting }));
-    }
-    let mut text = match tidied.taken_back {
-        0 if tidied.waiting.is_empty() => "No orphaned requests.\n".to_owned(),
-        0 => String::new(),
-        n => format!("Orphaned requests deleted: {n}.\n"),
-    };
-    for one in &tidied.waiting {
-        text.push_str(&format!("Kept: {} of {} on {}: {}.\n", one.name, one.id, one.server, one.why));
-    }
-    if tidied.waiting.iter().any(|one| one.until.is_some()) {
-        text.push_str(
-            "A kept request is deleted once its lease and its queue position have ended: run tidy again then.\n",
-        );
-    }
-    text
-}
-
-/// What to say of a server that was accepted as it is, and of what its own maintenance system was asked.
-fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> String {
-    let (id, server) = (&record.id, record.server());
-    if json {
-        let request = request.map(|request| match request {
-            TakenBack::Gone => json!({ "taken_back": true }),
-            TakenBack::Left { why, by_hand } => json!({ "taken_back": false, "why": why, "by_hand": by_hand }),
-        });
-        return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
-    }
-    let mut text = format!("{id} is over; {server} was left as it is\n");
-    let system = record.native.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
-    match request {
-        None => {}
-        Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
-        Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
-            "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-             terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
-        )),
-    }
-    text
 }
 
 async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, CommandError> {

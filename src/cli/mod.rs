@@ -12,6 +12,7 @@ mod shape;
 mod show;
 mod stores;
 mod table;
+mod tidy;
 mod watch;
 
 use std::io::{IsTerminal as _, Write, stdout};
@@ -227,8 +228,11 @@ enum Command {
     /// over (--metal-operator)
     Tidy {
         /// Only this server
-        #[arg(long)]
+        #[arg(long, conflicts_with = "nodes")]
         server: Option<String>,
+        /// Instead uncordon Nodes that a maintenance which is over left cordoned (METAL_NODE_KUBECONFIG, or the usual kubeconfig)
+        #[arg(long)]
+        nodes: bool,
     },
     /// Names of servers
     Server {

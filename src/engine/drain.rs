@@ -1,25 +1,84 @@
 //! Draining the Kubernetes Node that runs on a server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, NodeDrain},
+    backend::{BackendError, Cordon, NodeDrain},
+    clock::within,
     maintenance::{
         drain::{self, some},
+        ids::Uid,
         native::NativeWish,
         spec::Spec,
         state::{Maintenance, Progress},
         step::{Action, Step},
     },
+    store::Found,
 };
 
 use super::{
-    Engine,
+    Engine, EngineError,
     drive::Drive,
     native::{wish_for, wish_of},
 };
 
+/// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes, `node-status-update-frequency`).
+const LISTEN: Duration = Duration::from_secs(25);
+
+/// The pause between two looks at a Node.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What became of the Nodes that ended maintenances left cordoned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TidiedNodes {
+    /// Those that are uncordoned now.
+    pub uncordoned: Vec<String>,
+    /// Those that stay, with the reason.
+    pub kept: Vec<(Cordon, String)>,
+}
+
 impl Engine {
+    /// Uncordons each Node that a maintenance of this store cordoned which is over, once its kubelet is heard. A maintenance that
+    /// was ended as it is, or whose record is gone, leaves such Nodes.
+    ///
+    /// # Errors
+    /// The Nodes cannot be listed, or the store does not answer.
+    pub async fn tidy_nodes(&self) -> Result<TidiedNodes, EngineError> {
+        let nodes = self.drainer("kubernetes_node")?;
+        let mut tidied = TidiedNodes::default();
+        for cordon in nodes.cordons().await?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
+            if let Some(Found::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
+                continue;
+            }
+            match self.tidy_node(nodes.as_ref(), &cordon).await {
+                Ok(()) => tidied.uncordoned.push(cordon.node),
+                Err(why) => tidied.kept.push((cordon, why)),
+            }
+        }
+        Ok(tidied)
+    }
+
+    /// Uncordons one Node, or says why it stays as it is.
+    async fn tidy_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<(), String> {
+        let by = cordon.by();
+        let look = async || nodes.look(&cordon.node, &by, None).await.map_err(|error| error.to_string());
+        let first = look().await?;
+        if first.was_ready && !first.ready {
+            return Err("it is not Ready".to_owned());
+        }
+        // Ready is believed for 40 s after the last word of a kubelet; a Lease that is renewed is a word of now.
+        let heard = async {
+            while look().await?.heard == first.heard {
+                self.parts.clock.sleep(PAUSE).await;
+            }
+            Ok(())
+        };
+        if first.heard.is_some() {
+            within(LISTEN, heard).await.unwrap_or_else(|| Err("its kubelet is not heard".to_owned()))?;
+        }
+        nodes.uncordon(&cordon.node, &by).await.map_err(|error| error.to_string())
+    }
+
     fn drainer(&self, server: &str) -> Result<&Arc<dyn NodeDrain>, BackendError> {
         self.parts.nodes.drainer.as_ref().ok_or_else(|| BackendError::Unsupported {
             address: server.to_owned(),
@@ -64,7 +123,8 @@ impl Engine {
         let Some(drained) = &record.drained else { return };
         let node = &drained.node;
         tracing::warn!(
-            "{}: Node {node} stays as it is; if it is cordoned for this, run kubectl uncordon {node}",
+            "{}: Node {node} stays as it is; if it is cordoned for this, run terraform-provider-metal tidy --nodes once it is Ready, or \
+             kubectl uncordon {node}",
             record.id
         );
     }

@@ -55,6 +55,7 @@ use crate::{
 
 pub use check::ServerCheck;
 pub use consent::{ApprovalWish, ClaimWish};
+pub use drain::TidiedNodes;
 pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;

@@ -169,6 +169,15 @@ impl Place {
         annotations.keys().filter(|key| key.starts_with("terraform-provider-metal/")).count()
     }
 
+    /// Changes an annotation; returns what it was.
+    async fn mark(&self, key: &str, value: &str) -> String {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let before = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default().remove(key).unwrap();
+        let change = json!({ "metadata": { "annotations": { key: value } } });
+        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        before
+    }
+
     async fn cordon(&self, cordoned: bool) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let change = json!({ "spec": { "unschedulable": cordoned } });
@@ -189,6 +198,8 @@ impl Place {
     }
 }
 
+/// Our annotation: the store of the maintenance that cordoned a Node.
+const STORE: &str = "terraform-provider-metal/store";
 const OFF: &str = "server_power = \"Off\"";
 
 for_each_host! {
@@ -326,5 +337,36 @@ for_each_host! {
         workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
+for_each_host! {
+    async fn a_node_that_an_ended_hold_left_cordoned_is_uncordoned_by_tidy_once_it_is_heard(host) {
+        let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let drained = place.drained("");
+        fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
+        workspace.apply().await.succeeded();
+        place.went_down().await;
+        fleet.command_line(&mut workspace);
+        workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
+        let tidy = ["tidy", "--nodes"];
+        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that is over");
+        let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
+        let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+        workspace.metal(&as_is).await.succeeded();
+        assert!(place.cordoned().await, "the server was not restored, so its Node is not uncordoned by itself");
+
+        workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which is over: it is not Ready");
+        // What the API server still believes of a kubelet that died is not a word of it.
+        set_ready(&place.client, &place.node, true).await;
+        workspace.metal(&tidy).await.failed().says("its kubelet is not heard");
+        assert!(place.cordoned().await);
+        let uid = place.mark(STORE, "another store").await;
+        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that is over");
+        place.mark(STORE, &uid).await;
+
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        workspace.metal(&tidy).await.succeeded().says(&format!("Node {}: uncordoned", place.node));
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
     }
 }

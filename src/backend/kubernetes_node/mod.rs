@@ -35,8 +35,8 @@ use crate::{
 };
 
 use super::{
-    BackendError, NodeDrain, before_change,
-    cluster::{self, OUR_STORE, OUR_UID, annotation, text},
+    BackendError, Cordon, NodeDrain, before_change,
+    cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation, text},
 };
 use pods::{PodRole, role, shown};
 
@@ -231,10 +231,25 @@ impl NodeDrain for KubernetesNodes {
         failed.map_or(Ok(()), Err)
     }
 
+    async fn cordons(&self) -> Result<Vec<Cordon>, BackendError> {
+        let all = cluster::list(&self.cluster, &nodes(), None).await.map_err(meaning)?;
+        let ours = all.iter().filter_map(|node| {
+            let own = |key| annotation(node, key).map(str::to_owned);
+            annotation(node, WAS_READY)?;
+            Some(Cordon {
+                node: cluster::name(node).to_owned(),
+                store: own(OUR_STORE)?,
+                uid: own(OUR_UID)?,
+                id: own(OUR_ID).unwrap_or_default(),
+            })
+        });
+        Ok(ours.collect())
+    }
+
     async fn uncordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
         let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
-        let keys = cluster::marks(by).into_keys().chain([WAS_READY.to_owned()]);
-        let marks: BTreeMap<String, Value> = keys.map(|key| (key, Value::Null)).collect();
+        let marks: BTreeMap<&str, Value> =
+            cluster::MARKS.into_iter().chain([WAS_READY]).map(|key| (key, Value::Null)).collect();
         self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": null } })).await
     }
 }

@@ -1,0 +1,118 @@
+//! What ended maintenances left behind: requests to external systems, and cordoned Nodes.
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::Cordon,
+    engine::{Engine, Remaining, TakenBack, Tidied, TidiedNodes},
+    maintenance::state::Maintenance,
+};
+
+use super::commands::{CommandError, pretty};
+
+/// Withdraws orphaned requests.
+pub(super) async fn run(
+    engine: &Engine,
+    server: Option<&str>,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<String, CommandError> {
+    match requests(engine, server, stop).await {
+        Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
+        Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
+        None => Err(CommandError::Other(
+            "the cluster was not looked through: tidy needs --metal-operator or --backend, and an external system that answers"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Uncordons what ended maintenances left cordoned.
+pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken) -> Result<String, CommandError> {
+    let tidied = tokio::select! {
+        tidied = engine.tidy_nodes() => tidied.map_err(CommandError::from)?,
+        () = stop.cancelled() => return Err(CommandError::Other("stopped before all Nodes were looked at".to_owned())),
+    };
+    let text = told_of_nodes(&tidied, json);
+    if tidied.kept.is_empty() { Ok(text) } else { Err(CommandError::Other(text.trim_end().to_owned())) }
+}
+
+fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
+    if json {
+        let kept: Vec<Value> = tidied
+            .kept
+            .iter()
+            .map(|(cordon, why)| json!({ "node": cordon.node, "maintenance": cordon.id, "why": why }))
+            .collect();
+        return pretty(&json!({ "uncordoned": tidied.uncordoned, "kept": kept }));
+    }
+    if tidied.uncordoned.is_empty() && tidied.kept.is_empty() {
+        return "No Node is cordoned for a maintenance that is over.\n".to_owned();
+    }
+    let mut text = String::new();
+    for node in &tidied.uncordoned {
+        text.push_str(&format!("Node {node}: uncordoned.\n"));
+    }
+    for (cordon, why) in &tidied.kept {
+        let Cordon { node, id, .. } = cordon;
+        text.push_str(&format!(
+            "Node {node} stays cordoned for {id}, which is over: {why}. By hand: kubectl uncordon {node}\n"
+        ));
+    }
+    text
+}
+
+/// How many requests were taken back, and how many could not be.
+pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<Tidied> {
+    tokio::select! {
+        tidied = engine.tidy(server) => tidied,
+        () = stop.cancelled() => None,
+    }
+}
+
+/// What to say of orphaned requests, and of those that are none yet.
+fn told(tidied: &Tidied, json: bool) -> String {
+    if json {
+        let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
+        let waiting: Vec<Value> = tidied.waiting.iter().map(shown).collect();
+        return pretty(&json!({ "taken_back": tidied.taken_back, "waiting": waiting }));
+    }
+    let mut text = match tidied.taken_back {
+        0 if tidied.waiting.is_empty() => "No orphaned requests.\n".to_owned(),
+        0 => String::new(),
+        n => format!("Orphaned requests deleted: {n}.\n"),
+    };
+    for one in &tidied.waiting {
+        text.push_str(&format!("Kept: {} of {} on {}: {}.\n", one.name, one.id, one.server, one.why));
+    }
+    if tidied.waiting.iter().any(|one| one.until.is_some()) {
+        text.push_str(
+            "A kept request is deleted once its lease and its queue position have ended: run tidy again then.\n",
+        );
+    }
+    text
+}
+
+/// What to say of a server that was accepted as it is, and of what its own maintenance system was asked.
+pub(super) fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> String {
+    let (id, server) = (&record.id, record.server());
+    if json {
+        let request = request.map(|request| match request {
+            TakenBack::Gone => json!({ "taken_back": true }),
+            TakenBack::Left { why, by_hand } => json!({ "taken_back": false, "why": why, "by_hand": by_hand }),
+        });
+        return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
+    }
+    let mut text = format!("{id} is over; {server} was left as it is\n");
+    let system = record.native.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
+    match request {
+        None => {}
+        Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
+        Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
+            "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
+             terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
+        )),
+    }
+    text
+}
