@@ -191,7 +191,7 @@ impl World {
 
     fn pick(&self, n: usize) -> Option<Maintenance> {
         let count = self.lock.active.len();
-        self.lock.active.get(n.checked_rem(count)?).cloned()
+        self.lock.active.get(n.checked_rem(count)?).map(|record| (**record).clone())
     }
 
     fn lease_of(&self, id: &RunnerId) -> bool {

@@ -102,7 +102,7 @@ impl Engine {
     pub async fn planned_record(&self, id: &MaintenanceId) -> Result<Option<Maintenance>, EngineError> {
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let mut active = views.values().flat_map(|view| &view.lock.active);
-        Ok(active.find(|record| record.id == *id).cloned())
+        Ok(active.find(|record| record.id == *id).map(|record| (**record).clone()))
     }
 
     /// Why a request of this name would be refused: the name is in use for another server, or for another request.

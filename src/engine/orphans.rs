@@ -316,7 +316,7 @@ impl Engine {
     async fn drop_lost_places(&self) {
         let Ok(views) = self.store().view_all().await else { return };
         let asks = |record: &Maintenance| record.phase == Phase::Pending && native::is_asked(record);
-        for view in views.iter().filter(|view| view.lock.active.iter().any(asks)) {
+        for view in views.iter().filter(|view| view.lock.active.iter().any(|record| asks(record))) {
             match self.apply(&view.lock.key, &LockChange::DropAbsent).await {
                 Ok(applied) => {
                     let Applied::Dropped(lost) = applied else { continue };

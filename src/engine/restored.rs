@@ -3,6 +3,7 @@
 use crate::maintenance::{
     ids::{Generation, LockKey, MaintenanceId},
     machine::PowerState,
+    shared::Shared,
     state::{Maintenance, Phase},
 };
 
@@ -56,7 +57,7 @@ impl Engine {
                     Ok(())
                 })
                 .await?;
-            to_inspect.extend(marked.into_iter().map(|record| ToInspect {
+            to_inspect.extend(marked.into_iter().map(Shared::into_inner).map(|record| ToInspect {
                 server: record.server().to_owned(),
                 state: record.phase.name(),
                 previous_power_state: record.prior.as_ref().map(|prior| prior.power),

@@ -299,7 +299,7 @@ pub struct Asked {
 /// What is asked for a server and has not started, in the order in which it was asked.
 #[must_use]
 pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
-    let mut waiting: Vec<_> = lock.active.iter().filter_map(Maintenance::awaiting_turn).collect();
+    let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_turn()).collect();
     waiting.retain(|record| record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval);
     waiting.sort_by_key(|record| record.ticket_number);
     let asked = waiting.iter().map(|record| {

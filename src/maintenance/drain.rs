@@ -204,7 +204,7 @@ mod tests {
     fn record() -> Maintenance {
         let mut lock = ServerLock::new(LockKey("k".into()));
         lock.enqueue(Request::sample("a"), &Leases::default(), at(0)).unwrap();
-        let mut record = lock.active.remove(0);
+        let mut record = lock.active.remove(0).into_inner();
         record.spec.drain = Some(Box::new(DrainWish {
             node: "n1".into(),
             timeout: Duration::from_mins(10),

@@ -97,7 +97,7 @@ impl ServerLock {
             keeps_place: request.keeps_place,
         };
         let detail = record.spec.summary();
-        self.active.push(record);
+        self.active.push(record.into());
         self.audit_uid(now, &request.uid, "enqueued", detail);
         Ok(Enqueued::New(request.uid))
     }

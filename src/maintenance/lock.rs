@@ -4,6 +4,7 @@
 //! store's, given by the caller.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use super::{
     ownership::Ownership,
     quarantine::Unreadable,
     restrictions::ReleasedName,
+    shared::Shared,
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
 };
@@ -298,7 +300,7 @@ pub struct ServerLock {
     /// Who is admitted.
     pub slot: Option<Slot>,
     /// All maintenances that are not over, in no order.
-    pub active: Vec<Maintenance>,
+    pub active: Vec<Shared<Maintenance>>,
     /// Whose server it is, and what its owner allowed.
     pub ownership: Ownership,
     /// What else is known.
@@ -357,7 +359,7 @@ impl ServerLock {
     /// An active record.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<&Maintenance> {
-        self.active.iter().find(|record| record.uid == *uid)
+        self.active.iter().find(|record| record.uid == *uid).map(Deref::deref)
     }
 
     /// The admitted maintenance.

@@ -45,6 +45,7 @@ pub mod restore;
 pub mod restrictions;
 mod seize;
 pub mod service;
+pub mod shared;
 pub mod spec;
 pub mod state;
 pub mod step;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     ids::{LockKey, MaintenanceId, Uid},
     lock::{Refusal, ServerLock, Slot},
+    shared::Shared,
     state::Maintenance,
 };
 
@@ -25,6 +26,9 @@ pub struct Unreadable {
     /// The stored text, to be written back unchanged.
     pub raw: String,
 }
+
+/// The active records of a lock, and those that cannot be read.
+pub type Records = (Vec<Shared<Maintenance>>, Vec<Unreadable>);
 
 impl Unreadable {
     /// Reads a record. `uid`: the UID under which the store keeps it.
@@ -47,11 +51,11 @@ impl Unreadable {
     }
 
     /// Separates records from those that cannot be read.
-    pub fn part(read: impl Iterator<Item = Result<Maintenance, Box<Self>>>) -> (Vec<Maintenance>, Vec<Self>) {
+    pub fn part(read: impl Iterator<Item = Result<Maintenance, Box<Self>>>) -> Records {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for one in read {
             match one {
-                Ok(record) => records.push(record),
+                Ok(record) => records.push(record.into()),
                 Err(other) => unreadable.push(*other),
             }
         }
@@ -63,7 +67,7 @@ impl ServerLock {
     /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with each of its records as
     /// unreadable for the cause `why`. It is for showing only: a store refuses to read such a lock for a change.
     #[must_use]
-    pub fn quarantined(key: LockKey, why: &str, records: &[Maintenance], unreadable: Vec<Unreadable>) -> Self {
+    pub fn quarantined(key: LockKey, why: &str, records: &[Shared<Maintenance>], unreadable: Vec<Unreadable>) -> Self {
         let records = records.iter().map(|record| Unreadable {
             uid: record.uid.clone(),
             id: Some(record.id.clone()),

@@ -3,7 +3,7 @@
 //! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of priority per `aging`
 //! interval, so that nobody starves. Who may not start yet does not block those behind. A holder is never evicted.
 
-use std::{cmp::Reverse, collections::HashMap, fmt, sync::OnceLock, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, fmt, ops::Deref, sync::OnceLock, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -193,7 +193,8 @@ fn effective_priority(record: &Maintenance, aging: Duration, now: Timestamp) -> 
 /// The waiters in the order in which they are served.
 #[must_use]
 pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec<&'a Maintenance> {
-    let mut entries: Vec<&'a Maintenance> = lock.active.iter().filter(|record| wants_slot(lock, record)).collect();
+    let mut entries: Vec<&'a Maintenance> =
+        lock.active.iter().filter(|record| wants_slot(lock, record)).map(Deref::deref).collect();
     entries.sort_by_cached_key(|record| (Reverse(effective_priority(record, aging, now)), record.ticket_number));
     entries
 }

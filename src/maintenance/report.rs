@@ -1,5 +1,6 @@
 //! The queue as people and data sources see it.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -104,7 +105,7 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
         record.spec.kind == Kind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
     };
     let shown = lock.active.iter().filter(|record| !waits(record) && !done(record));
-    let mut holding: Vec<&Maintenance> = shown.collect();
+    let mut holding: Vec<&Maintenance> = shown.map(Deref::deref).collect();
     holding.sort_by_key(|record| (record.spec.parent.is_some(), record.ticket_number));
     let holding = holding.into_iter().map(|record| (0, record));
     let waiting = waiting.iter().enumerate().map(|(n, record)| (n + 1, *record));

@@ -1,6 +1,7 @@
 //! The transitions of the lock protocol. A transition that is refused changes nothing.
 
 use std::borrow::Cow;
+use std::ops::DerefMut;
 
 use jiff::Timestamp;
 
@@ -19,7 +20,8 @@ const MOST_DROPPED: usize = 20;
 
 impl ServerLock {
     pub(super) fn get_mut(&mut self, uid: &Uid) -> Result<&mut Maintenance, Refusal> {
-        self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)
+        let found = self.active.iter_mut().find(|record| record.uid == *uid);
+        found.map(DerefMut::deref_mut).ok_or(Refusal::Gone)
     }
 
     /// The record, if `fence` is the one in force.
@@ -343,7 +345,7 @@ impl ServerLock {
             };
             record.attachment = None;
             record.detached_at = Some(now);
-            self.finished.push(record);
+            self.finished.push(record.into_inner());
         }
         self.stop_acting(uid);
         if self.slot.as_ref().is_some_and(|slot| slot.uid == *uid) {

@@ -200,8 +200,8 @@ impl ApprovalModel {
 
 /// How an approval stands, in one word.
 fn standing(approval: &Approval, view: &LockView) -> &'static str {
-    let about = |record: &&Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
-    let standing = match view.lock.active.iter().find(about) {
+    let about = |record: &Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
+    let standing = match view.lock.active.iter().find(|record| about(record)) {
         Some(record) => approval.standing(record, view.now),
         None if approval.used_by.is_some() => Standing::Used,
         None => approval.in_time(view.now),

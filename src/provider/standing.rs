@@ -38,13 +38,13 @@ impl Standing {
     pub(super) fn of(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, adopt: bool, view: &LockView) -> Self {
         let digest = engine.as_asked_here(spec).digest();
         // Another owner or specification is refused with both shown.
-        let same = |record: &&Maintenance| {
+        let same = |record: &Maintenance| {
             let ours = record.owner == engine.owner() && record.digest == digest;
             // One that is replaced is not taken over.
             Some(&record.id) == id && ours && !engine.manages(&record.uid)
         };
         Self {
-            continued: view.lock.active.iter().find(same).map(|record| Box::new(record.clone())),
+            continued: view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone())),
             adopt,
             released: id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned(),
             block: view.lock.block(view.now).cloned(),

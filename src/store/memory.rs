@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -56,7 +57,7 @@ impl State {
     }
 
     fn active(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<&Maintenance> {
-        self.locks.values().flat_map(|lock| &lock.active).find(|record| wanted(record))
+        self.locks.values().flat_map(|lock| &lock.active).map(Deref::deref).find(|record| wanted(record))
     }
 
     fn write_down(&mut self, events: &[AuditEvent]) {

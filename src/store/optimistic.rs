@@ -7,6 +7,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Deref,
     sync::Arc,
 };
 
@@ -22,6 +23,7 @@ use super::{
 use crate::maintenance::{
     ids::{LockKey, Uid},
     lock::{AuditEvent, Leases, ServerLock},
+    shared::Shared,
     state::Maintenance,
 };
 
@@ -111,7 +113,7 @@ pub(super) struct Change<'a> {
     /// The name of this commit.
     pub(super) commit: &'a str,
     /// The records of before: looked for one by one, a queue of a thousand would cost a million comparisons.
-    known: HashMap<&'a Uid, &'a Maintenance>,
+    known: HashMap<&'a Uid, &'a Shared<Maintenance>>,
     /// Those that are still known in some way.
     kept: HashSet<&'a Uid>,
 }
@@ -125,7 +127,7 @@ impl<'a> Change<'a> {
         commit: &'a str,
     ) -> Self {
         let known = before.lock.active.iter().map(|record| (&record.uid, record)).collect();
-        let kept = after.active.iter().chain(finished).map(|record| &record.uid).collect();
+        let kept = after.active.iter().map(Deref::deref).chain(finished).map(|record| &record.uid).collect();
         Self { before, after, finished, events, commit, known, kept }
     }
 
@@ -146,7 +148,7 @@ impl<'a> Change<'a> {
 
     /// Records that are new or not as they were.
     pub(super) fn written(&self) -> impl Iterator<Item = &Maintenance> {
-        self.after.active.iter().filter(|record| self.known.get(&record.uid) != Some(record))
+        self.after.active.iter().filter(|record| self.known.get(&record.uid) != Some(record)).map(Deref::deref)
     }
 
     /// Whether a record was not there before.
@@ -190,7 +192,7 @@ impl<'a> Change<'a> {
 
     /// Records that left without a history.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = &Maintenance> {
-        self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid))
+        self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid)).map(Deref::deref)
     }
 }
 

@@ -93,7 +93,7 @@ impl Supervisor {
         let clock = Arc::new(SystemClock::default());
         (self.store, _) = open_store(Some(&self.direct), &Environment::default(), clock).await.unwrap();
         let contents = self.store.contents().await.unwrap();
-        let active: Vec<Maintenance> = contents.locks.iter().flat_map(|lock| lock.active.clone()).collect();
+        let active: Vec<_> = contents.locks.iter().flat_map(|lock| lock.active.clone()).collect();
         assert_eq!(marked, active.len(), "every active maintenance is marked: {said}");
         self.tally.marked += marked;
 

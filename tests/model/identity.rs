@@ -124,7 +124,7 @@ impl World {
     fn hash_lock(&self, lock: &ServerLock, state: &mut impl Hasher) {
         let slot = lock.slot.as_ref();
         slot.map(|slot| (number(&slot.uid), slot.acting.as_ref().map(number))).hash(state);
-        let mut records: Vec<&Maintenance> = lock.active.iter().collect();
+        let mut records: Vec<&Maintenance> = lock.active.iter().map(|record| &**record).collect();
         records.sort_by_key(|record| record.ticket_number);
         for record in records {
             self.hash_record(record, state);

@@ -128,11 +128,11 @@ fn no_lost_hold(_: &Protocol, world: &World) -> bool {
 /// The store gives the right to touch the machine to one process at most.
 fn one_may_act(_: &Protocol, world: &World) -> bool {
     let lock = &world.lock;
-    let may_act = |record: &&Maintenance| {
+    let may_act = |record: &Maintenance| {
         let attachment = record.attachment.as_ref();
         attachment.is_some_and(|a| lock.may_act(&record.uid, a.fence(), &world.leases, world.now))
     };
-    lock.active.iter().filter(may_act).count() <= 1
+    lock.active.iter().filter(|record| may_act(record)).count() <= 1
 }
 
 /// From here all who want something come to an end, and the server is free, when nothing goes wrong any more.

@@ -37,7 +37,7 @@ impl Store for SlowReply {
 
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
         let said = self.inner.transact(key, transition).await;
-        let intended = self.inner.view(key).await?.lock.active.iter().any(waits_for_reply);
+        let intended = self.inner.view(key).await?.lock.active.iter().any(|record| waits_for_reply(record));
         if intended && !self.paused.swap(true, Ordering::SeqCst) {
             tokio::time::sleep(self.pause).await;
         }

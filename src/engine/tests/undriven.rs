@@ -150,7 +150,7 @@ impl Store for Faulty {
 }
 
 async fn only(world: &World) -> Maintenance {
-    world.store.view_all().await.unwrap().remove(0).lock.active[0].clone()
+    world.store.view_all().await.unwrap().remove(0).lock.active[0].clone().into_inner()
 }
 
 /// Two heartbeats of the default lease.

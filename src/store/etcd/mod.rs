@@ -20,7 +20,10 @@ mod watch;
 mod whole;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,7 +43,7 @@ use self::{
     group::Groups,
     leases::OwnLeases,
     link::Link,
-    rows::{Place, Read, Reads, json, text},
+    rows::{Left, Looked, Place, Read, Reads, json, text},
     time::ServerTime,
     watch::Watch,
 };
@@ -76,6 +79,9 @@ const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
 /// How often a record is looked for that moves while it is read.
 const LOOKS: usize = 5;
 
+/// From so many records on, those that have left are not listed where a count says that there are none.
+const MANY: usize = 64;
+
 /// What `meta` holds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
@@ -100,6 +106,8 @@ pub struct EtcdStore {
     lookout: Lookout,
     /// What `meta` held when it was read last: each commit is made on the condition that it still does.
     meta: Mutex<Vec<u8>>,
+    /// Whether records had left the long queue that was read last. A hint: then the next read lists them at once.
+    some_left: AtomicBool,
 }
 
 impl EtcdStore {
@@ -125,6 +133,7 @@ impl EtcdStore {
             link,
             lookout,
             meta: Mutex::new(meta),
+            some_left: AtomicBool::new(false),
         })
     }
 
@@ -166,14 +175,20 @@ impl EtcdStore {
     async fn load_once(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError> {
         let now = self.time.now().await?;
         let mut known = known.filter(|known| known.revision > 0);
+        let many = known.as_ref().is_some_and(|known| known.lock.active.len() >= MANY);
+        let mut left = if many && !self.some_left.load(Ordering::Relaxed) { Left::Counted } else { Left::Listed };
         let read = loop {
-            let reads = rows::reads(&self.link.keys, key, known.as_ref());
+            let reads = rows::reads(&self.link.keys, key, known.as_ref(), left);
             let reply = self.groups.read(key, reads).await?;
             let (found, alive) = (Reads::of(reply.response.op_responses()), &reply.alive);
-            if let Some(read) = rows::read(found, alive, key, known.take(), now, &self.link.faults)? {
-                break read;
+            match rows::read(found, alive, key, known.take(), now, &self.link.faults)? {
+                Looked::Lock(read) => break *read,
+                Looked::Again(again) => (known, left) = (again, Left::Listed),
             }
         };
+        if many {
+            self.some_left.store(read.some_left, Ordering::Relaxed);
+        }
         let mut read = [read];
         self.away(&mut read, now).await?;
         let [read] = read;

@@ -15,7 +15,8 @@ use crate::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, RunnerId, Uid},
         lock::{Leases, ServerLock},
-        quarantine::Unreadable,
+        quarantine::{Records, Unreadable},
+        shared::Shared,
         state::Maintenance,
     },
     store::{
@@ -101,9 +102,18 @@ pub(super) fn alive_read(keys: &Keys) -> TxnOp {
     all(keys.all("alive"))
 }
 
+/// How a read finds out which known records are there no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// By the names of all that are there. etcd reads their values for it.
+    Listed,
+    /// By how many are there, which etcd knows without reading them: enough where none has left.
+    Counted,
+}
+
 /// Reads one lock: all of it, or only what moved since the revision that is known. The records are not looked at when
 /// nothing moved: etcd goes through all of them, whatever part of them is asked for.
-pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
+pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>, left: Left) -> Txn {
     let mut reads =
         vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None), all(keys.used_all(key))];
     let Some(known) = known else {
@@ -111,10 +121,12 @@ pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>) -> Txn {
         return Txn::new().and_then(reads);
     };
     let moved = GetOptions::new().with_prefix().with_min_mod_revision(known.revision.saturating_add(1));
-    let more = [
-        TxnOp::get(keys.active_all(key), Some(moved)),
-        TxnOp::get(keys.active_all(key), Some(GetOptions::new().with_prefix().with_keys_only())),
-    ];
+    let there = match left {
+        Left::Listed => GetOptions::new().with_keys_only(),
+        Left::Counted => GetOptions::new().with_count_only(),
+    };
+    let more =
+        [TxnOp::get(keys.active_all(key), Some(moved)), TxnOp::get(keys.active_all(key), Some(there.with_prefix()))];
     let unmoved = [keys.lock(key), keys.approvals(key)]
         .map(|key| Compare::mod_revision(key, CompareOp::Less, known.revision.saturating_add(1)));
     Txn::new().when(unmoved).and_then(reads.clone()).or_else([reads, more.into()].concat())
@@ -126,6 +138,16 @@ pub(super) struct Read {
     pub(super) leases: Leases,
     /// Attached processes without a lease.
     pub(super) gone: Vec<RunnerId>,
+    /// Whether records have left that were known.
+    pub(super) some_left: bool,
+}
+
+/// What became of a read.
+pub(super) enum Looked {
+    Lock(Box<Read>),
+    /// Records have left, and were only counted: they have to be listed. Nothing is known when what was known is later than
+    /// what is there, as after a backup was restored: then all of it is read.
+    Again(Option<Stored>),
 }
 
 impl Read {
@@ -134,8 +156,7 @@ impl Read {
     }
 }
 
-/// The answer to [`reads`], and that to [`alive_read`] of the same moment. `None` when what is known is later than what is there, as after a backup was restored: then all
-/// of it is read.
+/// The answer to [`reads`], and that to [`alive_read`] of the same moment.
 pub(super) fn read(
     mut found: Reads,
     alive: &[KeyValue],
@@ -143,39 +164,60 @@ pub(super) fn read(
     known: Option<Stored>,
     now: Timestamp,
     faults: &Faults,
-) -> Result<Option<Read>, StoreError> {
+) -> Result<Looked, StoreError> {
     let head = found.next(faults)?;
     let words = found.next(faults)?;
     let used = found.next(faults)?;
     let alive = self::alive(alive, now, faults)?;
     let revision = revision(&[head.kvs(), words.kvs()]);
     let commits = commits(head.kvs().first(), words.kvs().first(), faults)?;
+    let mut some_left = false;
     let (records, unreadable) = match known {
-        Some(known) if known.revision > revision || !commits.go_on_from(&known.commits) => return Ok(None),
+        Some(known) if known.revision > revision || !commits.go_on_from(&known.commits) => {
+            return Ok(Looked::Again(None));
+        }
         Some(known) if known.revision == revision => (known.lock.active.clone(), known.lock.unreadable.clone()),
         Some(known) => {
-            let moved = found.next(faults)?;
-            let uids: HashSet<Uid> =
-                found.next(faults)?.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
-            let mut records: Vec<Maintenance> =
-                known.lock.active.iter().filter(|record| uids.contains(&record.uid)).cloned().collect();
-            let again: HashSet<Uid> = moved.kvs().iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
-            let (moved, mut unreadable) = in_order(moved.kvs());
-            let kept = known.lock.unreadable.iter();
-            unreadable.extend(kept.filter(|old| uids.contains(&old.uid) && !again.contains(&old.uid)).cloned());
-            records.retain(|record| unreadable.iter().all(|other| other.uid != record.uid));
-            for record in moved {
-                match records.iter_mut().find(|old| old.uid == record.uid) {
-                    Some(old) => *old = record,
-                    None => records.push(record),
-                }
+            let (moved, there) = (found.next(faults)?, found.next(faults)?);
+            let new = moved.kvs().iter().filter(|pair| pair.create_revision() > known.revision).count();
+            let before = known.lock.active.len() + known.lock.unreadable.len();
+            some_left = usize::try_from(there.count()) != Ok(before + new);
+            if some_left && there.kvs().is_empty() && there.count() > 0 {
+                return Ok(Looked::Again(Some(known)));
             }
-            (records, unreadable)
+            let names = there.kvs().iter().filter(|_| some_left).filter_map(|pair| Keys::last(pair.key()));
+            let listed: HashSet<Uid> = names.map(Uid).collect();
+            merged(&known.lock, moved.kvs(), |uid| !some_left || listed.contains(uid))
         }
         None => in_order(found.next(faults)?.kvs()),
     };
     let records = (records, unreadable);
-    assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults).map(Some)
+    let read = assemble(key, head.kvs().first(), words.kvs().first(), used.kvs(), records, &alive, revision, faults)?;
+    Ok(Looked::Lock(Box::new(Read { some_left, ..read })))
+}
+
+/// Known records that are still there, with those that moved since.
+fn merged(known: &ServerLock, moved: &[KeyValue], there: impl Fn(&Uid) -> bool) -> Records {
+    let again: HashSet<Uid> = moved.iter().filter_map(|pair| Keys::last(pair.key())).map(Uid).collect();
+    let (moved, mut unreadable) = in_order(moved);
+    let kept = known.unreadable.iter().filter(|old| there(&old.uid) && !again.contains(&old.uid));
+    unreadable.extend(kept.cloned());
+    let kept = known.active.iter().filter(|record| there(&record.uid));
+    let mut records: Vec<Shared<Maintenance>> =
+        kept.filter(|record| unreadable.iter().all(|other| other.uid != record.uid)).cloned().collect();
+    let places: HashMap<Uid, usize> = records
+        .iter()
+        .enumerate()
+        .map(|(at, record)| (record.uid.clone(), at))
+        .filter(|(uid, _)| again.contains(uid))
+        .collect();
+    for record in moved {
+        match places.get(&record.uid) {
+            Some(at) => records[*at] = record,
+            None => records.push(record),
+        }
+    }
+    (records, unreadable)
 }
 
 /// The last commits of both.
@@ -189,9 +231,6 @@ fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &Faults) -
 fn revision(pairs: &[&[KeyValue]]) -> i64 {
     pairs.iter().flat_map(|pairs| pairs.iter()).map(KeyValue::mod_revision).max().unwrap_or(0)
 }
-
-/// Records, and those that cannot be read.
-pub(super) type Records = (Vec<Maintenance>, Vec<Unreadable>);
 
 /// In the order in which they came.
 pub(super) fn in_order(pairs: &[KeyValue]) -> Records {
@@ -258,7 +297,7 @@ fn assemble(
     gone.dedup();
     let commits = Arc::new(Commits::parse(&head.commits, &words.commits));
     let ends = Arc::new(Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() });
-    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw, ends }, leases, gone })
+    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw, ends }, leases, gone, some_left: false })
 }
 
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
@@ -298,7 +337,7 @@ pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> 
             let lock = ServerLock::quarantined(key.clone(), cause, &records, unreadable);
             let stored =
                 Stored { revision, lock: Arc::new(lock), commits: Arc::default(), raw: None, ends: Arc::default() };
-            Read { stored, leases: Leases::default(), gone: Vec::new() }
+            Read { stored, leases: Leases::default(), gone: Vec::new(), some_left: false }
         };
         reads.push(match assemble(&key, Some(head), words, marks, active.clone(), &alive, revision, faults) {
             Err(StoreError::Unreadable { cause, .. }) => quarantined(&cause, active),

@@ -16,6 +16,7 @@ use crate::{
         approval::Approval,
         ids::{LockKey, MaintenanceId, RunnerId},
         lock::{AuditEvent, ServerLock},
+        shared::Shared,
         state::Maintenance,
     },
     store::{
@@ -81,6 +82,7 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
             odd.push(format!("approvals that cannot be read count for nothing: {error}"));
         }
     }
+    let history: Vec<Maintenance> = history.into_iter().map(Shared::into_inner).collect();
     odd.extend(misleading(store, &pages(store, &keys.all("old"), revision).await?));
     odd.extend(without_lock(&locks, &history, &pages(store, &keys.all("active"), revision).await?));
     odd.extend(rights::wide(store).await?);
@@ -160,7 +162,7 @@ fn oddities(
     let active: HashMap<String, &Maintenance> = locks
         .iter()
         .flat_map(|lock| &lock.active)
-        .map(|record| (keys.active(&record.lock_key, &record.uid), record))
+        .map(|record| (keys.active(&record.lock_key, &record.uid), &**record))
         .collect();
     let past: HashSet<String> = history.iter().map(|record| keys.past(&record.id, &record.uid)).collect();
     let mut reached = HashSet::new();

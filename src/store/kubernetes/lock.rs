@@ -36,7 +36,8 @@ use crate::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, Uid},
         lock::ServerLock,
-        quarantine::Unreadable,
+        quarantine::{Records, Unreadable},
+        shared::Shared,
         state::Maintenance,
     },
     store::{
@@ -256,9 +257,6 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
     hasher.finish()
 }
 
-/// The active records of a lock.
-type Records = (Vec<Maintenance>, Vec<Unreadable>);
-
 fn active(map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
     let Some(ByteString(packed)) = map.binary_data.as_ref().and_then(|data| data.get(PACKED)) else {
         return records(
@@ -285,7 +283,7 @@ fn records(plain: &str, map: &ConfigMap, faults: &Faults) -> Result<Records, Sto
 }
 
 /// Writes such a list.
-fn listed(records: &[Maintenance], unreadable: &[Unreadable], faults: &Faults) -> Result<String, StoreError> {
+fn listed(records: &[Shared<Maintenance>], unreadable: &[Unreadable], faults: &Faults) -> Result<String, StoreError> {
     let mut plain = text("active", records, faults)?;
     for record in unreadable {
         plain.pop();
@@ -299,7 +297,7 @@ fn listed(records: &[Maintenance], unreadable: &[Unreadable], faults: &Faults) -
 #[derive(Default)]
 pub(super) struct Next<'a> {
     pub(super) head: Option<Head>,
-    pub(super) active: Option<&'a [Maintenance]>,
+    pub(super) active: Option<&'a [Shared<Maintenance>]>,
     pub(super) approvals: Option<Words>,
     pub(super) outbox: Option<Vec<Entry>>,
     pub(super) said: Option<Vec<Entry>>,

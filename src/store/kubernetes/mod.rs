@@ -232,7 +232,7 @@ impl KubernetesStore {
             let place = Pointer::of(&map, &self.link.faults)?;
             let row = self.row(&place.key).await?;
             if let Some(record) = row.lock.active.iter().find(|record| wanted(record)) {
-                return Ok(Some(Found::Active(Box::new(record.clone()))));
+                return Ok(Some(Found::Active(Box::new((**record).clone()))));
             }
             let its = |record: &&Unreadable| record.uid == place.uid || record.uid.0.is_empty();
             if let Some(record) = row.lock.unreadable.iter().find(its) {

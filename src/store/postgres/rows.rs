@@ -12,7 +12,8 @@ use crate::{
         approval::{Approval, Claim},
         ids::{LockKey, RunnerId, Uid},
         lock::{Leases, ServerLock},
-        quarantine::Unreadable,
+        quarantine::{Records, Unreadable},
+        shared::Shared,
         state::Maintenance,
     },
     store::{
@@ -89,7 +90,7 @@ struct LockRow {
 }
 
 impl LockRow {
-    fn lock(&mut self, active: Vec<Maintenance>, faults: &Faults) -> Result<ServerLock, StoreError> {
+    fn lock(&mut self, active: Vec<Shared<Maintenance>>, faults: &Faults) -> Result<ServerLock, StoreError> {
         let mut lock = ServerLock::new(LockKey(unescaped(&self.lock_key)));
         lock.generation = unsigned(self.generation, faults)?;
         lock.last_ticket = unsigned(self.last_ticket, faults)?;
@@ -114,7 +115,7 @@ impl LockRow {
         Ok(lock)
     }
 
-    fn records(&self) -> (Vec<Maintenance>, Vec<Unreadable>) {
+    fn records(&self) -> Records {
         let stored = self.uids.iter().zip(&self.bodies);
         Unreadable::part(stored.map(|(uid, body)| Unreadable::or_record(&unescaped(uid), body)))
     }
@@ -303,8 +304,8 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
         unreadable.retain(|record| record.uid != uid);
         match (fate.as_str(), place.get(&uid)) {
             ("active", at) => match (Unreadable::or_record(&uid.0, body), at) {
-                (Ok(record), Some(at)) => active[*at] = record,
-                (Ok(record), None) => active.push(record),
+                (Ok(record), Some(at)) => active[*at] = record.into(),
+                (Ok(record), None) => active.push(record.into()),
                 (Err(other), _) => {
                     left.push(uid);
                     unreadable.push(*other);

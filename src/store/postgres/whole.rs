@@ -12,7 +12,9 @@ use super::{
     schema,
 };
 use crate::{
-    maintenance::{approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, state::Maintenance},
+    maintenance::{
+        approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, shared::Shared, state::Maintenance,
+    },
     store::{AliveProcess, AuditProof, ChainEnds, Contents, SWEEPER, StoreError, Usage, versions::stamped},
 };
 
@@ -84,7 +86,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
     Ok(Contents {
         store_id: store.id.clone(),
         locks: locks.into_iter().map(|view| (*view.lock).clone()).collect(),
-        history,
+        history: history.into_iter().map(Shared::into_inner).collect(),
         bindings,
         audit: lines,
         oddities: oddities.into_iter().chain(unread.into_iter().map(|record| record.why)).collect(),
@@ -108,9 +110,9 @@ pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<
     }
     for lock in &contents.locks {
         rows::insert(&mut db, lock, link).await?;
-        records(&mut db, &lock.active, "active", store).await?;
+        records(&mut db, lock.active.iter().map(|record| &**record), "active", store).await?;
     }
-    records(&mut db, &contents.history, "ended", store).await?;
+    records(&mut db, contents.history.iter(), "ended", store).await?;
     for (name, key) in &contents.bindings {
         let query = sqlx::query("INSERT INTO metal.bindings (server, lock_key) VALUES ($1, $2)");
         let query = query.bind(escaped(name).as_ref()).bind(escaped(&key.0).as_ref()).persistent(!link.pooled);
@@ -125,7 +127,7 @@ pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<
 
 async fn records(
     db: &mut PgConnection,
-    records: &[Maintenance],
+    records: impl Iterator<Item = &Maintenance>,
     fate: &'static str,
     store: &PostgresStore,
 ) -> Result<(), StoreError> {

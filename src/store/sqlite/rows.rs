@@ -18,7 +18,7 @@ use crate::{
         ids::{LockKey, Uid},
         lock::{AuditEvent, Leases, ServerLock, Slot},
         ownership::Ownership,
-        quarantine::Unreadable,
+        quarantine::{Records, Unreadable},
         state::Maintenance,
     },
     store::{
@@ -105,9 +105,6 @@ fn head(row: LockRow, faults: &Faults) -> Result<ServerLock, StoreError> {
     Ok(lock)
 }
 
-/// The active records of a lock.
-pub(super) type Records = (Vec<Maintenance>, Vec<Unreadable>);
-
 /// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
 /// a lock alone that has more (`store/extended.rs` says why).
 #[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
@@ -183,7 +180,7 @@ pub(super) async fn load_all(
     for (key, uid, body) in records {
         let (records, unreadable) = active.entry(key).or_default();
         match Unreadable::or_record(&uid, &body) {
-            Ok(record) => records.push(record),
+            Ok(record) => records.push(record.into()),
             Err(other) => unreadable.push(*other),
         }
     }

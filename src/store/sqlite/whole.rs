@@ -9,7 +9,10 @@ use super::{
     rows::{self, AuditRow, LockRow, lock_columns},
 };
 use crate::{
-    maintenance::{ids::LockKey, quarantine::Unreadable},
+    maintenance::{
+        ids::LockKey,
+        quarantine::{Records, Unreadable},
+    },
     store::{AuditProof, ChainEnds, Contents, StoreError},
 };
 
@@ -26,11 +29,11 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
-    let mut active: HashMap<String, rows::Records> = HashMap::new();
+    let mut active: HashMap<String, Records> = HashMap::new();
     let mut history = Vec::new();
     for (is_active, key, uid, body) in records {
         match (Unreadable::or_record(&uid, &body), is_active) {
-            (Ok(record), true) => active.entry(key).or_default().0.push(record),
+            (Ok(record), true) => active.entry(key).or_default().0.push(record.into()),
             (Err(other), true) => active.entry(key).or_default().1.push(*other),
             (Ok(record), false) => history.push(record),
             (Err(other), false) => oddities.push(other.why),
