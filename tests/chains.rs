@@ -18,7 +18,7 @@ mod steps;
 mod world;
 
 use stateright::{Checker as _, Model, Property};
-use terraform_provider_metal::maintenance::native::{Loss, Order};
+use terraform_provider_metal::maintenance::gate::{Loss, Order};
 
 use world::{Broken, Chain, Event, Link, World};
 

@@ -42,7 +42,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::ids",
             "maintenance::location",
             "maintenance::machine",
-            "maintenance::native",
+            "maintenance::gate",
             "maintenance::service",
             "kubernetes",
             "clock",

@@ -320,7 +320,7 @@ impl World {
                 };
                 let wish = Request {
                     location: None,
-                    native: Vec::new(),
+                    gates: Vec::new(),
                     uid: Uid(format!("u{}", self.incarnations)),
                     spec,
                     keeps_place: *keeps_place,
@@ -601,7 +601,7 @@ impl World {
                 Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
                 Hindrance::Approval(missing) => missing.escalates_at,
                 Hindrance::Block(block) => Some(block.until),
-                Hindrance::Native(_) | Hindrance::Node(..) => None,
+                Hindrance::Gate(_) | Hindrance::Node(..) => None,
             };
             if let Some(at) = ends_by_itself {
                 assert!(wake.is_some_and(|wake| wake <= at), "{} sleeps through {at}", record.id);

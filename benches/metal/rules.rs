@@ -74,7 +74,7 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
         leases.0.insert(runner.id.clone(), "2026-11-21T11:00:00Z".parse().unwrap());
         let uid = Uid(format!("uid-{n}"));
         let request = Request {
-            native: Vec::new(),
+            gates: Vec::new(),
             uid: uid.clone(),
             id: MaintenanceId::new("bench", &format!("m{n}")).unwrap(),
             owner: "bench".into(),

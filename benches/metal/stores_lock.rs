@@ -34,7 +34,7 @@ pub struct Place {
 /// A wish of a process; each is another incarnation.
 pub fn request(name: &str, runner: &Runner) -> Request {
     Request {
-        native: Vec::new(),
+        gates: Vec::new(),
         uid: Uid(uuid::Uuid::now_v7().to_string()),
         id: MaintenanceId::new("bench", name).unwrap(),
         owner: "bench".into(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kubernetes::{About, Cluster, ClusterError, FieldProblem},
-    maintenance::native::NativeWish,
+    maintenance::gate::GateWish,
 };
 
 use super::{BackendError, before_change};
@@ -36,7 +36,7 @@ pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 pub(super) const MARKS: [&str; 6] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_TICKET, OUR_STORE];
 
 /// Annotations that name the maintenance of an external request, without its reason.
-pub(super) fn marks(wish: &NativeWish) -> BTreeMap<String, String> {
+pub(super) fn marks(wish: &GateWish) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (OUR_UID.to_owned(), wish.uid.clone()),
         (OUR_ID.to_owned(), wish.id.clone()),

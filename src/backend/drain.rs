@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::BackendError;
 use crate::maintenance::{
     drain::{DrainView, DrainWish},
-    native::NativeWish,
+    gate::GateWish,
 };
 
 /// A Node that one of our maintenances cordoned.
@@ -26,7 +26,7 @@ pub struct Cordon {
 impl Cordon {
     /// The words of the maintenance, as far as the Node tells them.
     #[must_use]
-    pub fn by(&self) -> NativeWish {
+    pub fn by(&self) -> GateWish {
         super::wish_of_ended(&self.store, &self.uid)
     }
 }
@@ -40,16 +40,16 @@ pub trait NodeDrain: Send + Sync + Debug {
     fn address(&self) -> String;
 
     /// How a Node is now. With `wish` also its Pods, as far as they matter for a drain.
-    async fn look(&self, node: &str, by: &NativeWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError>;
+    async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError>;
 
     /// Cordons a Node and marks it as ours; does nothing where it is cordoned.
-    async fn cordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError>;
+    async fn cordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError>;
 
     /// Asks once for the eviction of each Pod that has to leave. Returns before they have left.
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError>;
 
     /// Uncordons a Node and removes our marks; does nothing where it is not ours.
-    async fn uncordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError>;
+    async fn uncordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError>;
 
     /// Every Node that a maintenance of ours cordoned, of all stores.
     async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;

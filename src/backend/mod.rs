@@ -26,9 +26,9 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::maintenance::{
+    gate::{Asks, GateView, GateWish, Order, System},
     location::Location,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
-    native::{Asks, NativeView, NativeWish, Order, System},
     service::{ServiceSpec, ServiceView},
 };
 
@@ -37,8 +37,8 @@ pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use ownership::{
-    Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeState, NativeWord, NativeWordView,
-    Toleration,
+    ApprovalMark, ApprovalMarkView, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
+    GateState, Toleration,
 };
 
 /// What a reviewer of a plan should know of a server's external system.
@@ -155,7 +155,7 @@ pub trait Backend: Send + Sync + Debug {
 
     /// Every external request that one of our processes made, for any server; `None`: servers of this backend have no external
     /// system.
-    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
         Some(self.ownership()?.requests().await)
     }
 
@@ -167,7 +167,7 @@ pub trait Backend: Send + Sync + Debug {
     }
 
     /// The claims and approvals of the servers' own maintenance system, where they have one.
-    fn ownership(&self) -> Option<&dyn NativeOwnership> {
+    fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         None
     }
 
@@ -206,7 +206,7 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     }
 
     /// The maintenance system that the server itself is part of, where there is one.
-    fn native(&self) -> Option<&dyn NativeMaintenance> {
+    fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         None
     }
 
@@ -229,7 +229,7 @@ pub struct Consumer {
 
 /// A request to a server's own maintenance system that one of our processes made, wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeRequest {
+pub struct ExternalRequest {
     /// The coordination store that knows the maintenance, by its id.
     pub store: String,
     /// The incarnation of the maintenance that it was made for.
@@ -246,16 +246,16 @@ pub struct NativeRequest {
     pub memory: BTreeMap<String, String>,
 }
 
-impl NativeRequest {
+impl ExternalRequest {
     /// The wish of a maintenance whose record is gone: only the request tells of it.
-    fn wish(&self) -> NativeWish {
-        NativeWish { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
+    fn wish(&self) -> GateWish {
+        GateWish { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
     }
 }
 
 /// The wish of a maintenance that asks for nothing any more, known by its store and incarnation.
-fn wish_of_ended(store: &str, uid: &str) -> NativeWish {
-    NativeWish {
+fn wish_of_ended(store: &str, uid: &str) -> GateWish {
+    GateWish {
         store: store.to_owned(),
         uid: uid.to_owned(),
         id: String::new(),
@@ -284,28 +284,28 @@ pub trait Gate: Send + Sync {
     async fn system(&self, operation: bool) -> Result<Option<System>, BackendError>;
 
     /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of the system was.
-    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError>;
+    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError>;
 
     /// Makes the request, or does nothing where it is there.
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError>;
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError>;
 
     /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
-    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError>;
+    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError>;
 
     /// Requests of ours for this server.
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError>;
 
     /// Takes back a request whose maintenance is no more.
-    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError>;
+    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError>;
 
     /// How a person takes a request back, for when we cannot. Asks nobody.
-    fn by_hand(&self, wish: &NativeWish, order: Order) -> String;
+    fn by_hand(&self, wish: &GateWish, order: Order) -> String;
 
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);
 
     /// What a reviewer of a plan should know.
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError>;
+    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError>;
 
     /// How the server is there, for people; `None`: it is not part of it, or that is told elsewhere.
     async fn state(&self) -> Result<Option<String>, BackendError> {
@@ -324,17 +324,17 @@ pub trait GateKind: Send + Sync + Debug {
     fn of(&self, server: &str, machine: Option<Arc<dyn Machine>>) -> Arc<dyn Gate>;
 
     /// Every request that one of our processes made, for any configured server; `None`: none is configured.
-    async fn requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>>;
+    async fn requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>>;
 }
 
 /// The maintenance system that a server itself is part of: the innermost gate.
 #[async_trait]
-pub trait NativeMaintenance: Gate {
+pub trait MaintenanceSystem: Gate {
     /// The machine, as far as a granted request may change it. What it shows is not older than the question.
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+    fn under(&self, wish: &GateWish) -> Arc<dyn Machine>;
 
     /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine>;
+    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine>;
 
     /// Whether an operation in its own turn would last.
     ///

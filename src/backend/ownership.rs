@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::maintenance::machine::{Ignition, PowerTarget};
 
-use super::{BackendError, NativeRequest};
+use super::{BackendError, ExternalRequest};
 
 /// A taint of servers that a claim puts up with, in the words of their own system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Toleration {
 
 /// A claim as it shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeClaim {
+pub struct ExternalClaim {
     /// Where it is.
     pub namespace: String,
     /// What it is called there.
@@ -44,7 +44,7 @@ pub struct NativeClaim {
     pub tolerations: Vec<Toleration>,
 }
 
-impl NativeClaim {
+impl ExternalClaim {
     /// `namespace/name`.
     #[must_use]
     pub fn id(&self) -> String {
@@ -54,7 +54,7 @@ impl NativeClaim {
 
 /// A claim as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeClaimView {
+pub struct ExternalClaimView {
     /// `namespace/name`.
     pub id: String,
     /// This incarnation.
@@ -98,7 +98,7 @@ pub enum Binding {
 
 /// What a server's own system says about it, in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeState {
+pub struct GateState {
     /// Its state, in the system's own word.
     pub state: String,
     /// The claim to which it is bound, as `namespace/name`.
@@ -109,7 +109,7 @@ pub struct NativeState {
 
 /// A request for a server, as its own system knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeAsked {
+pub struct ExternalWaiter {
     /// The maintenance of this provider that it stands for, or what it is called there.
     pub id: String,
     /// The store that knows the maintenance, when it is of this provider.
@@ -134,7 +134,7 @@ pub struct NativeAsked {
 
 /// An owner's yes, and where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeWord {
+pub struct ApprovalMark {
     /// This incarnation: it is written beside the yes, so that nobody else's is taken back.
     pub uid: String,
     /// `namespace/name` of the claim.
@@ -147,7 +147,7 @@ pub struct NativeWord {
 
 /// What is there of an owner's yes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeWordView {
+pub struct ApprovalMarkView {
     /// The mark and where it is, for people.
     pub place: String,
     /// Whether the mark is there.
@@ -160,18 +160,18 @@ pub struct NativeWordView {
 ///
 /// What somebody else wrote is never taken back.
 #[async_trait]
-pub trait NativeOwnership: Send + Sync {
+pub trait ExternalOwnership: Send + Sync {
     /// Where they are, for people.
     fn address(&self) -> String;
 
     /// How a server stands there. `fresh`: not older than this call.
-    async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError>;
+    async fn state(&self, server: &str, fresh: bool) -> Result<GateState, BackendError>;
 
     /// Every claim.
-    async fn claims(&self) -> Result<Vec<NativeClaimView>, BackendError>;
+    async fn claims(&self) -> Result<Vec<ExternalClaimView>, BackendError>;
 
     /// One claim by `namespace/name`. `fresh`: not older than this call.
-    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<NativeClaimView>, BackendError>;
+    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<ExternalClaimView>, BackendError>;
 
     /// Whether a claim can put up with taints there; `Err` inside: why not.
     async fn tolerates(&self) -> Result<Result<(), String>, BackendError>;
@@ -181,7 +181,7 @@ pub trait NativeOwnership: Send + Sync {
 
     /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without it, a claim of that name
     /// that is not of the same owner is refused.
-    async fn claim(&self, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError>;
+    async fn claim(&self, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError>;
 
     /// Gives exactly this incarnation of a claim up. Returns once that is accepted, not once the server is free.
     async fn unclaim(&self, id: &str, uid: &str) -> Result<(), BackendError>;
@@ -193,19 +193,19 @@ pub trait NativeOwnership: Send + Sync {
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
 
     /// Every request that one of our processes made, for any server.
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError>;
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError>;
 
     /// What is asked for a server, in no order.
-    async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError>;
+    async fn asked(&self, server: &str) -> Result<Vec<ExternalWaiter>, BackendError>;
 
     /// What is there of a yes.
-    async fn word(&self, word: &NativeWord) -> Result<NativeWordView, BackendError>;
+    async fn word(&self, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError>;
 
     /// Writes a yes, unless there is one.
-    async fn approve(&self, word: &NativeWord) -> Result<(), BackendError>;
+    async fn approve(&self, word: &ApprovalMark) -> Result<(), BackendError>;
 
     /// Takes exactly this yes back.
-    async fn withdraw(&self, word: &NativeWord) -> Result<(), BackendError>;
+    async fn withdraw(&self, word: &ApprovalMark) -> Result<(), BackendError>;
 
     /// Returns when something about claims or servers may have changed.
     async fn changed(&self);

@@ -5,7 +5,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
-    backend::NativeOwnership,
+    backend::ExternalOwnership,
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{
         approval::{Approval, Asked, Scope, asked},
@@ -66,7 +66,7 @@ pub(super) async fn claims(engine: &Engine, server: Option<&str>, as_json: bool)
 /// The ServerClaims of a cluster, and what is asked of them.
 async fn in_cluster(
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     server: Option<&str>,
     as_json: bool,
 ) -> Result<String, CommandError> {

@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use crate::{
-    backend::{NativeClaimView, NativeOwnership, NativeWord},
+    backend::{ApprovalMark, ExternalClaimView, ExternalOwnership},
     engine::{Engine, EngineError},
     maintenance::{approval::Asked, ids::MaintenanceId, spec::Policy},
     store::Found,
@@ -25,7 +25,7 @@ struct Request {
 }
 
 /// Finds a request: in the store, or, of somebody else, in the cluster.
-async fn find(engine: &Engine, there: &dyn NativeOwnership, id: &MaintenanceId) -> Result<Request, CommandError> {
+async fn find(engine: &Engine, there: &dyn ExternalOwnership, id: &MaintenanceId) -> Result<Request, CommandError> {
     let known = engine.store().find(id).await?;
     if let Some(Found::Active(record)) = &known {
         let asks = record.spec.policy == Policy::OwnerApproval && !record.spec.always_perform;
@@ -48,8 +48,8 @@ async fn find(engine: &Engine, there: &dyn NativeOwnership, id: &MaintenanceId) 
 }
 
 /// The word of this owner's command line on a claim.
-fn word(engine: &Engine, claim: &NativeClaimView) -> NativeWord {
-    NativeWord {
+fn word(engine: &Engine, claim: &ExternalClaimView) -> ApprovalMark {
+    ApprovalMark {
         uid: format!("command-line/{}", engine.owner()),
         claim: claim.id.clone(),
         claim_uid: Some(claim.uid.clone()),
@@ -57,13 +57,17 @@ fn word(engine: &Engine, claim: &NativeClaimView) -> NativeWord {
     }
 }
 
-async fn claim_on(engine: &Engine, there: &dyn NativeOwnership, server: &str) -> Result<NativeClaimView, CommandError> {
+async fn claim_on(
+    engine: &Engine,
+    there: &dyn ExternalOwnership,
+    server: &str,
+) -> Result<ExternalClaimView, CommandError> {
     engine.claim_on(there, server).await.map_err(|error| explained(error, engine))
 }
 
 async fn asked(
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     server: &str,
     approved: bool,
 ) -> Result<Vec<Asked>, CommandError> {
@@ -78,7 +82,7 @@ fn lines(asked: &[Asked]) -> String {
 /// Writes the owner's key on the claim.
 pub(super) async fn approve(
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     id: &MaintenanceId,
     limited: bool,
     as_json: bool,
@@ -134,7 +138,7 @@ pub(super) async fn approve(
 /// Takes the key from the claim, if this owner's command line wrote it.
 pub(super) async fn withdraw(
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     id: &MaintenanceId,
     as_json: bool,
 ) -> Result<String, CommandError> {

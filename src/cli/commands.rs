@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::plug::plugin,
     engine::{Control, Driven, Engine, EngineError},
-    maintenance::{decide::Finish, ids::MaintenanceId, lock::Refusal, native, restore, spec::Kind, state::Ending},
+    maintenance::{decide::Finish, gate, ids::MaintenanceId, lock::Refusal, restore, spec::Kind, state::Ending},
     settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
 };
@@ -317,7 +317,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
     let record = &driven.record;
     match &driven.finish {
         Finish::Over if record.prior.is_some() && record.spec.kind != Kind::Operation && !restore::verifies(record) => {
-            let cause = native::lost(record)
+            let cause = gate::lost(record)
                 .map_or_else(|| "the external maintenance system had not granted it".to_owned(), str::to_owned);
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {

@@ -105,7 +105,7 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: 
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
     let mut text = format!("{id} is over; {server} was left as it is\n");
-    let system = record.native.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
+    let system = record.gates.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}
         Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),

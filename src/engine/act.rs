@@ -25,9 +25,9 @@ impl Drive<'_> {
         if let Some(machine) = &self.machine {
             return Ok(Arc::clone(machine));
         }
-        let machine = match self.native()? {
+        let machine = match self.own_gate()? {
             Some((plain, wish)) if wish.enters => {
-                plain.native().map_or_else(|| Arc::clone(&plain), |it| it.under(&wish))
+                plain.maintenance_system().map_or_else(|| Arc::clone(&plain), |it| it.under(&wish))
             }
             _ => self.engine.machine(&self.server)?,
         };
@@ -102,7 +102,7 @@ impl Drive<'_> {
                     _ => self.facts.capabilities = Some(machine.capabilities().await?),
                 }
             }
-            Need::Native(place) => self.look_native(place, false).await?,
+            Need::Gate(place) => self.look_gate(place, false).await?,
             Need::Node => self.look_node().await?,
             Need::Drain => Box::pin(self.look_drain()).await?,
             Need::Service => Box::pin(self.look_service()).await?,
@@ -188,8 +188,8 @@ impl Drive<'_> {
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
                     guarded(ours, Box::pin(self.call_drain(&action))).await
                 }
-                Action::EnterNative | Action::LeaveNative => {
-                    guarded(ours, self.pass_gate(action == Action::EnterNative)).await
+                Action::EnterGate | Action::LeaveGate => {
+                    guarded(ours, self.pass_gate(action == Action::EnterGate)).await
                 }
                 Action::BeginService { ref stamp } => guarded(ours, self.begin_service(machine.as_ref(), stamp)).await,
                 _ => guarded(ours, perform(machine, opened.clone())).await,
@@ -328,8 +328,8 @@ fn with_pause(error: &BackendError, said: String) -> String {
 
 async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), BackendError> {
     match action {
-        Action::EnterNative
-        | Action::LeaveNative
+        Action::EnterGate
+        | Action::LeaveGate
         | Action::Record
         | Action::CheckImage
         | Action::AskPreparer

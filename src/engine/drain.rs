@@ -7,8 +7,8 @@ use crate::{
     clock::within,
     maintenance::{
         drain::{self, some},
+        gate::GateWish,
         ids::Uid,
-        native::NativeWish,
         spec::Spec,
         state::{Maintenance, Progress},
         step::{Action, Step},
@@ -19,7 +19,7 @@ use crate::{
 use super::{
     Engine, EngineError,
     drive::Drive,
-    native::{wish_for, wish_of},
+    gate::{wish_for, wish_of},
 };
 
 /// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes, `node-status-update-frequency`).
@@ -131,7 +131,7 @@ impl Engine {
 }
 
 impl Drive<'_> {
-    fn by(&self, record: &Maintenance) -> NativeWish {
+    fn by(&self, record: &Maintenance) -> GateWish {
         wish_of(record, self.engine.store().id())
     }
 

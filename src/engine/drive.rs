@@ -20,7 +20,7 @@ use crate::{
     store::{Found, LockView, StoreError},
 };
 
-use super::{Control, Engine, EngineError, driven::Driving, native::Talk};
+use super::{Control, Engine, EngineError, driven::Driving, gate::Talk};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
@@ -196,13 +196,13 @@ impl<'a> Drive<'a> {
             let intent = Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out };
             match self.decide(&view, &intent) {
                 Decision::Finished(Finish::Refused(why)) => {
-                    self.withdraw_native(deadline, control).await?;
+                    self.withdraw_from_gates(deadline, control).await?;
                     self.change(Change::Withdraw).await?;
                     return Ok(Finish::Refused(why));
                 }
                 Decision::Finished(finish) => return Ok(finish),
-                Decision::Change(Change::Withdraw) if self.asked_natively() => {
-                    if !self.withdraw_native(deadline, control).await? {
+                Decision::Change(Change::Withdraw) if self.asked_at_gates() => {
+                    if !self.withdraw_from_gates(deadline, control).await? {
                         return Ok(Finish::Interrupted);
                     }
                     if let Some(finish) = self.change(Change::Withdraw).await? {
@@ -212,7 +212,7 @@ impl<'a> Drive<'a> {
                 Decision::Wait { reason, poll, wake } => {
                     self.say(&reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
-                    self.tidy_native().await;
+                    self.tidy_gate().await;
                     self.wait(poll, wake, deadline, control).await;
                     self.forget(if self.switches() { MayChange::Watched } else { MayChange::Everything });
                 }

@@ -8,11 +8,11 @@ use crate::{
     maintenance::{
         change::{Applied, Change, LockChange, Moment},
         decide::{Finish, Goal},
+        gate::System,
         identity::Identified,
         ids::{Fence, Generation, LockKey, MaintenanceId, Uid},
         location::Location,
         lock::{AskingState, Refusal, Request},
-        native::System,
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase},
     },
@@ -115,7 +115,7 @@ impl Engine {
             owner: self.owner().to_owned(),
             spec: wish.spec.clone(),
             location: Some(location.clone()),
-            native: systems.to_vec(),
+            gates: systems.to_vec(),
             runner: self.runner().clone(),
             keeps_place: wish.wait_for == WaitFor::Enqueued,
             asking: wish.asking.clone(),
@@ -294,7 +294,7 @@ impl Engine {
             Some(Found::Active(now)) => *now,
             _ => record,
         };
-        let taken_back = self.take_back_natively(&record, control).await;
+        let taken_back = self.withdraw_from_gates(&record, control).await;
         self.return_node(&record).await;
         Self::leaves_node(&record);
         let reason = format!("{reason}; nothing was put back");

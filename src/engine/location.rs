@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     backend::{BackendError, Machine},
     maintenance::{
+        gate,
         lock::reaches,
         machine::PowerState,
-        native,
         state::{Maintenance, Phase},
     },
 };
@@ -60,7 +60,7 @@ impl Engine {
     /// The same before a record is acted on: a backend that does not answer is waited for within the time limit. What has
     /// touched nothing can be ended from everywhere.
     pub(super) async fn reach(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
-        let asked = native::is_asked(record);
+        let asked = gate::is_asked(record);
         if record.phase == Phase::Pending && !asked {
             return Ok(());
         }

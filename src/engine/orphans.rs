@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, Gate, NativeRequest, plug::plugin},
+    backend::{BackendError, ExternalRequest, Gate, plug::plugin},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
+        gate::{self, Asks, GateRecord, GateWish, Order, Standing},
         ids::{MaintenanceId, Uid},
         lock::place_kept_until,
-        native::{self, Asks, Native, NativeWish, Order, Standing},
         queue::shown_time,
         state::{Maintenance, Phase},
     },
@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     Control, Engine, EngineError,
-    native::{GateRef, wish_to},
+    gate::{GateRef, wish_to},
 };
 
 /// How long a request is tried to be taken back of which nothing else depends.
@@ -75,9 +75,9 @@ pub struct Remaining {
 impl Engine {
     /// Takes back what a record asked of its gates, the innermost first, as far as that can be done in a short time. `None`: it
     /// asked nothing there.
-    pub(super) async fn take_back_natively(&self, record: &Maintenance, control: &Control) -> Option<TakenBack> {
+    pub(super) async fn withdraw_from_gates(&self, record: &Maintenance, control: &Control) -> Option<TakenBack> {
         let mut taken_back = None;
-        for gate in record.native.iter().rev().filter(|gate| (gate.asked || gate.entered) && !gate.left) {
+        for gate in record.gates.iter().rev().filter(|gate| (gate.asked || gate.entered) && !gate.left) {
             let done = self.take_back_one(record, gate, control).await;
             // One outside it waits until this one is really back.
             if matches!(done, TakenBack::Left { .. }) {
@@ -88,8 +88,8 @@ impl Engine {
         taken_back
     }
 
-    async fn take_back_one(&self, record: &Maintenance, gate: &Native, control: &Control) -> TakenBack {
-        let wish = NativeWish { asks: Asks::Nobody, ..wish_to(record, Some(gate), self.store().id()) };
+    async fn take_back_one(&self, record: &Maintenance, gate: &GateRecord, control: &Control) -> TakenBack {
+        let wish = GateWish { asks: Asks::Nobody, ..wish_to(record, Some(gate), self.store().id()) };
         let link = self.link(record.server(), gate).ok().flatten();
         let order = gate.system.order;
         let Some(system) = link.as_ref().and_then(GateRef::gate) else {
@@ -126,35 +126,35 @@ impl Engine {
     /// gone: nobody needs it for that. `trouble`: what went wrong last and is tried again.
     async fn until_let_go(
         &self,
-        native: &dyn Gate,
-        wish: &NativeWish,
+        system: &dyn Gate,
+        wish: &GateWish,
         order: Order,
         trouble: &mut Option<BackendError>,
     ) -> Result<(), BackendError> {
         loop {
-            match let_go(native, wish, order).await {
+            match let_go(system, wish, order).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => *trouble = None,
                 Err(error) if error.is_transient() => *trouble = Some(error),
                 Err(error) => return Err(error),
             }
             tokio::select! {
-                () = native.changed() => {}
+                () = system.changed() => {}
                 () = self.parts.clock.sleep(PAUSE) => {}
             }
         }
     }
 
     /// The same as it was waited for by whoever leaves the queue.
-    pub(super) async fn until_gone(&self, native: &dyn Gate, wish: &NativeWish) -> Result<(), BackendError> {
+    pub(super) async fn until_gone(&self, system: &dyn Gate, wish: &GateWish) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.parts.clock);
         loop {
-            let seen = match native.look(wish, true).await {
+            let seen = match system.look(wish, true).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     // What may not be looked at may be taken back all the same; that it is gone is then not known.
                     if !error.is_transient() {
-                        native.leave(wish).await?;
+                        system.leave(wish).await?;
                     }
                     return Err(error);
                 }
@@ -169,11 +169,11 @@ impl Engine {
                 | Standing::Lost(_)
                 | Standing::Failed(_)
                 | Standing::Leftovers(_) => {
-                    native.leave(wish).await?;
+                    system.leave(wish).await?;
                 }
             }
             tokio::select! {
-                () = native.changed() => {}
+                () = system.changed() => {}
                 () = clock.sleep(PAUSE) => {}
             }
         }
@@ -182,7 +182,7 @@ impl Engine {
     /// Takes a request back if it is of our store and its maintenance is no more. Another store's has somebody there; ours had
     /// its record before it was made.
     /// `false`: it is not for us to judge, or somebody drives it.
-    pub(super) async fn discard_orphan(&self, request: &NativeRequest) -> Result<bool, EngineError> {
+    pub(super) async fn discard_orphan(&self, request: &ExternalRequest) -> Result<bool, EngineError> {
         if request.store != self.store().id() {
             return Ok(false);
         }
@@ -199,7 +199,7 @@ impl Engine {
                 kind.map(|kind| GateRef::Before(kind.of(&request.server, machine.ok())))
             }
         };
-        let Some(native) = link.as_ref().and_then(GateRef::gate) else { return Ok(false) };
+        let Some(system) = link.as_ref().and_then(GateRef::gate) else { return Ok(false) };
         tracing::info!(
             "{}: taking back {}, whose maintenance is over and which no process drives any more",
             request.server,
@@ -207,13 +207,13 @@ impl Engine {
         );
         // What was before parking is in the record only; without it the server is let go, and stays closed to new claims.
         let Some(record) = record.filter(|_| request.parks) else {
-            native.discard(request).await?;
+            system.discard(request).await?;
             return Ok(true);
         };
-        let gate = record.native.iter().find(|gate| gate.system.gate.as_deref() == request.gate);
-        let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
+        let gate = record.gates.iter().find(|gate| gate.system.gate.as_deref() == request.gate);
+        let wish = GateWish { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
         let mut trouble = None;
-        match (within(PATIENCE, self.until_let_go(native, &wish, Order::Ours, &mut trouble)).await, trouble) {
+        match (within(PATIENCE, self.until_let_go(system, &wish, Order::Ours, &mut trouble)).await, trouble) {
             (Some(done), _) => done?,
             (None, Some(error)) => return Err(error.into()),
             (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
@@ -223,7 +223,7 @@ impl Engine {
 
     /// Every request that one of our processes made, to the servers' own systems first and to the gates before them afterwards.
     /// `None`: there is no such system, or one could not be looked through.
-    async fn every_request(&self) -> Option<Vec<NativeRequest>> {
+    async fn every_request(&self) -> Option<Vec<ExternalRequest>> {
         let mut requests = None;
         let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];
         for kind in self.parts.gates.iter().rev() {
@@ -283,7 +283,7 @@ impl Engine {
     }
 
     /// What keeps a request of a waiter of this store; `None`: it is of another store, or of a maintenance that has started.
-    async fn remaining(&self, request: &NativeRequest) -> Option<Remaining> {
+    async fn remaining(&self, request: &ExternalRequest) -> Option<Remaining> {
         if request.store != self.store().id() {
             return None;
         }
@@ -315,7 +315,7 @@ impl Engine {
     /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.
     async fn drop_lost_places(&self) {
         let Ok(views) = self.store().view_all().await else { return };
-        let asks = |record: &Maintenance| record.phase == Phase::Pending && native::is_asked(record);
+        let asks = |record: &Maintenance| record.phase == Phase::Pending && gate::is_asked(record);
         for view in views.iter().filter(|view| view.lock.active.iter().any(|record| asks(record))) {
             match self.apply(&view.lock.key, &LockChange::DropAbsent).await {
                 Ok(applied) => {
@@ -331,16 +331,16 @@ impl Engine {
 }
 
 /// One look at what is left of a request, and what is to be done about it. `true`: nothing is.
-async fn let_go(native: &dyn Gate, wish: &NativeWish, order: Order) -> Result<bool, BackendError> {
-    match native.look(wish, true).await?.standing {
+async fn let_go(system: &dyn Gate, wish: &GateWish, order: Order) -> Result<bool, BackendError> {
+    match system.look(wish, true).await?.standing {
         Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Ok(true),
         // Whoever parked it since is left alone.
         Standing::Lost(_) if order == Order::Ours => Ok(true),
         Standing::Returning(_) if order == Order::Theirs => {
-            Ok(!native.requests().await?.iter().any(|request| request.uid == wish.uid))
+            Ok(!system.requests().await?.iter().any(|request| request.uid == wish.uid))
         }
         Standing::Returning(_) => Ok(false),
-        _ => native.leave(wish).await.map(|()| false),
+        _ => system.leave(wish).await.map(|()| false),
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeWord},
+    backend::{
+        ApprovalMark, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
+    },
     maintenance::{
         approval::{self, Asked, Claim},
         ids::{LockKey, Uid},
@@ -26,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub enum Claimed {
     /// The server is the claim's.
-    Bound(Box<NativeClaimView>),
+    Bound(Box<ExternalClaimView>),
     /// It cannot be, for this reason. Nothing is left of it.
     Refused(String),
     /// It was not in time; it waited for this. Nothing is left of it.
@@ -38,15 +40,15 @@ pub enum Claimed {
 impl Engine {
     /// The claims and approvals of the servers' own maintenance system; `None`: they are in the coordination store.
     #[must_use]
-    pub fn ownership(&self) -> Option<&dyn NativeOwnership> {
+    pub fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         self.parts.backend.ownership()
     }
 
     /// Makes a claim and waits until the server is its.
     pub async fn bring_claim(
         &self,
-        there: &dyn NativeOwnership,
-        wanted: &NativeClaim,
+        there: &dyn ExternalOwnership,
+        wanted: &ExternalClaim,
         control: &Control,
     ) -> Result<Claimed, EngineError> {
         let deadline = self.parts.clock.monotonic() + control.timeout;
@@ -101,24 +103,24 @@ impl Engine {
     /// Brings a claim that is there up to date.
     pub async fn change_claim(
         &self,
-        there: &dyn NativeOwnership,
-        wanted: &NativeClaim,
+        there: &dyn ExternalOwnership,
+        wanted: &ExternalClaim,
         uid: &Uid,
-    ) -> Result<Option<NativeClaimView>, EngineError> {
+    ) -> Result<Option<ExternalClaimView>, EngineError> {
         self.owns_claim(there, &wanted.id()).await?;
         self.insist(|| there.claim(wanted, Some(&uid.0))).await?;
         Ok(there.claim_view(&wanted.id(), true).await?)
     }
 
     /// Refuses what only the owner of a claim may do. A claim that names no owner was not made by this provider.
-    pub async fn owns_claim(&self, there: &dyn NativeOwnership, id: &str) -> Result<(), EngineError> {
+    pub async fn owns_claim(&self, there: &dyn ExternalOwnership, id: &str) -> Result<(), EngineError> {
         let Some(claim) = there.claim_view(id, true).await? else { return Ok(()) };
         let server = claim.server.clone().unwrap_or_default();
         Ok(Self::as_claim(&claim, &server).map_or(Ok(()), |claim| claim.allows_owner(self.owner()))?)
     }
 
     /// A claim of the cluster that names its owner, as a claim of the store would be shown.
-    fn as_claim(claim: &NativeClaimView, server: &str) -> Option<Claim> {
+    fn as_claim(claim: &ExternalClaimView, server: &str) -> Option<Claim> {
         let owner = claim.owner.clone()?;
         Some(Claim {
             uid: Uid(claim.uid.clone()),
@@ -132,7 +134,7 @@ impl Engine {
     }
 
     /// What is left of a claim that came to nothing is in nobody's way.
-    async fn take_back(&self, there: &dyn NativeOwnership, id: &str) {
+    async fn take_back(&self, there: &dyn ExternalOwnership, id: &str) {
         let gone = self.insist(|| async {
             match there.claim_view(id, true).await? {
                 Some(claim) if claim.owner.as_deref() == Some(self.owner()) => there.unclaim(id, &claim.uid).await,
@@ -147,7 +149,7 @@ impl Engine {
     /// Gives a claim up and waits until the server is free. What it still waits for when the time is over.
     pub async fn give_up_claim(
         &self,
-        there: &dyn NativeOwnership,
+        there: &dyn ExternalOwnership,
         id: &str,
         uid: &Uid,
         server: &str,
@@ -170,7 +172,7 @@ impl Engine {
         }
     }
 
-    async fn pause(&self, there: &dyn NativeOwnership, control: &Control) {
+    async fn pause(&self, there: &dyn ExternalOwnership, control: &Control) {
         tokio::select! {
             () = there.changed() => {}
             () = self.parts.clock.sleep(PAUSE) => {}
@@ -179,7 +181,11 @@ impl Engine {
     }
 
     /// The claim on a server, which must be of the provider's owner, or of nobody that this provider knows.
-    pub async fn claim_on(&self, there: &dyn NativeOwnership, server: &str) -> Result<NativeClaimView, EngineError> {
+    pub async fn claim_on(
+        &self,
+        there: &dyn ExternalOwnership,
+        server: &str,
+    ) -> Result<ExternalClaimView, EngineError> {
         let claim = there.state(server, true).await?.claim.ok_or(Refusal::NotClaimed)?;
         let claim = there.claim_view(&claim, true).await?.ok_or(Refusal::NotClaimed)?;
         if let Some(claim) = Self::as_claim(&claim, server) {
@@ -189,12 +195,12 @@ impl Engine {
     }
 
     /// Writes an owner's yes.
-    pub async fn give_word(&self, there: &dyn NativeOwnership, word: &NativeWord) -> Result<(), EngineError> {
+    pub async fn give_word(&self, there: &dyn ExternalOwnership, word: &ApprovalMark) -> Result<(), EngineError> {
         self.insist(|| there.approve(word)).await
     }
 
     /// Takes an owner's yes back.
-    pub async fn take_word(&self, there: &dyn NativeOwnership, word: &NativeWord) -> Result<(), EngineError> {
+    pub async fn take_word(&self, there: &dyn ExternalOwnership, word: &ApprovalMark) -> Result<(), EngineError> {
         self.insist(|| there.withdraw(word)).await
     }
 
@@ -219,7 +225,7 @@ impl Engine {
     /// What is asked for a server and has not started: what the coordination store knows, and what only its own system does.
     pub async fn asked_there(
         &self,
-        there: &dyn NativeOwnership,
+        there: &dyn ExternalOwnership,
         server: &str,
         key: Option<&LockKey>,
         approved: bool,
@@ -246,7 +252,7 @@ fn moment(text: Option<&str>) -> Timestamp {
 }
 
 /// A request that our store does not know.
-fn of_another(asked: NativeAsked, approved: bool) -> Option<Asked> {
+fn of_another(asked: ExternalWaiter, approved: bool) -> Option<Asked> {
     Some(Asked {
         id: asked.id.parse().ok()?,
         policy: if asked.asks { Policy::OwnerApproval } else { Policy::Enforced },

@@ -171,7 +171,7 @@ mod tests {
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
             spec: spec("one"),
-            native: Vec::new(),
+            gates: Vec::new(),
             runner: Runner::sample("ada"),
             keeps_place: false,
             location: None,

@@ -8,11 +8,11 @@ use super::{
     address,
     change::{Applied, Change, LockChange, Moment, Unreadable},
     decide::Finish,
-    drain, hand_over,
+    drain, gate, hand_over,
     ids::{Fence, Uid},
     lock::{Enqueued, Refusal, ServerLock},
     machine::ResetType,
-    native, node,
+    node,
     operate::Outcome,
     queue::{Turn, turn},
     restore, service,
@@ -109,18 +109,18 @@ impl ServerLock {
                 self.withdraw(uid, fence, now)?;
                 return Ok(Applied::Finished(Finish::Withdrawn));
             }
-            Change::Native { place, granted, said, memory, again, .. } => self.update(uid, fence, |record| {
-                if let Some(native) = record.native.get_mut(*place) {
-                    native.granted = *granted;
-                    native.said.clone_from(said);
+            Change::Gate { place, granted, said, memory, again, .. } => self.update(uid, fence, |record| {
+                if let Some(gate) = record.gates.get_mut(*place) {
+                    gate.granted = *granted;
+                    gate.said.clone_from(said);
                     // From before it was entered, and not from a later look.
-                    if native.memory.is_empty() || *again {
-                        native.memory.clone_from(memory);
+                    if gate.memory.is_empty() || *again {
+                        gate.memory.clone_from(memory);
                     }
                 }
             })?,
             Change::NodeHeld(by) => self.update(uid, fence, |record| record.node.held_by.clone_from(by))?,
-            Change::NativeLost(place, why) => self.native_lost(uid, fence, *place, why, now)?,
+            Change::GateLost(place, why) => self.gate_lost(uid, fence, *place, why, now)?,
             Change::Progress(progress) => return self.advance(uid, fence, progress),
             Change::Prepared => self.prepared(uid, fence, now)?,
             Change::BeginUpdate => self.begin_update(uid, fence, now)?,
@@ -182,7 +182,7 @@ impl ServerLock {
                     return Ok(Applied::Outdated);
                 }
                 self.update(uid, fence, |record| {
-                    if let Some(gate) = record.native.get_mut(*place) {
+                    if let Some(gate) = record.gates.get_mut(*place) {
                         gate.asked = true;
                     }
                 })?;
@@ -229,14 +229,14 @@ impl ServerLock {
             let left = record.phase.progress().filter(|before| progress.current > before.current);
             let left = left.and_then(Progress::step);
             match left {
-                Some(Step::EnterNative) => {
-                    if let Some(place) = native::entering(record) {
-                        record.native[place].entered = true;
+                Some(Step::EnterGate) => {
+                    if let Some(place) = gate::entering(record) {
+                        record.gates[place].entered = true;
                     }
                 }
-                Some(Step::LeaveNative) => {
-                    if let Some(place) = native::leaving(record) {
-                        record.native[place].left = true;
+                Some(Step::LeaveGate) => {
+                    if let Some(place) = gate::leaving(record) {
+                        record.gates[place].left = true;
                     }
                 }
                 _ => {}
@@ -303,8 +303,8 @@ impl ServerLock {
             node::note_taken(record, action);
             drain::note_cordoned(record, action);
             record.note_update_call(action);
-            if let Some(place) = native::entering(record).filter(|_| *action == Action::EnterNative) {
-                record.native[place].asked = true;
+            if let Some(place) = gate::entering(record).filter(|_| *action == Action::EnterGate) {
+                record.gates[place].asked = true;
             }
             if let Some(progress) = progress_of(&mut record.phase) {
                 progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });

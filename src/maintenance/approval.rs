@@ -225,7 +225,7 @@ pub fn escalates_at(record: &Maintenance) -> Option<Timestamp> {
 #[must_use]
 pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Consent {
     // An external system that knows the owners of its servers asks them itself.
-    let asked_there = record.native.iter().any(|gate| gate.system.owners);
+    let asked_there = record.gates.iter().any(|gate| gate.system.owners);
     if record.spec.policy == Policy::Enforced || record.spec.always_perform || asked_there {
         return Consent::NotNeeded;
     }

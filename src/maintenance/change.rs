@@ -218,7 +218,7 @@ pub enum Change {
     /// It is over.
     Finish(Phase),
     /// Note what a gate says of our request.
-    Native {
+    Gate {
         /// The gate, by its place in the record.
         place: usize,
         /// Its name, for people.
@@ -235,7 +235,7 @@ pub enum Change {
     /// Note who holds the Kubernetes Node that runs on it; nobody does.
     NodeHeld(Option<String>),
     /// A gate, by its place in the record, does not hold the server for us any more, and why.
-    NativeLost(usize, String),
+    GateLost(usize, String),
     /// Record the intent of a call, before it is made.
     Intend(Action),
     /// Record what came of the last call.
@@ -281,11 +281,11 @@ impl Change {
             Self::Undone(_) => "the change is undone; in maintenance".to_owned(),
             Self::StopUndoing(why) => format!("the change could not be undone: {why}"),
             Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-            Self::NativeLost(_, why) => format!("not ours any more: {why}"),
-            Self::Native { granted: true, by, .. } => format!("granted by {by}"),
+            Self::GateLost(_, why) => format!("not ours any more: {why}"),
+            Self::Gate { granted: true, by, .. } => format!("granted by {by}"),
             Self::Progress(_)
             | Self::Reclaim(_)
-            | Self::Native { .. }
+            | Self::Gate { .. }
             | Self::NodeHeld(_)
             | Self::Intend(_)
             | Self::Replied(_)

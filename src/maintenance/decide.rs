@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     change::Change,
-    gates, held,
+    gate_chain, held,
     ids::{Fence, Uid},
     lock::{Leases, ServerLock},
     midway::{ends_with_hold, outlast_calls},
@@ -147,7 +147,7 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
     // A place that was asked for on purpose stays when the process that goes on with it is stopped.
     let holds = matches!(at.intent.goal, Goal::Hold(_));
-    if at.intent.stop && (only_place || (record.keeps_place && holds && record.native.is_empty())) {
+    if at.intent.stop && (only_place || (record.keeps_place && holds && record.gates.is_empty())) {
         return Decision::Finished(Finish::Interrupted);
     }
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
@@ -158,14 +158,14 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     if let Some(decision) = node::ask(at, record, &turn).filter(|_| !only_place) {
         return decision;
     }
-    if !only_place && let Some(decision) = gates::ask(at, record, &turn) {
+    if !only_place && let Some(decision) = gate_chain::ask(at, record, &turn) {
         return decision;
     }
     match turn {
         // Only a place was asked for, and it has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
-            let progress = Progress::new(prepare::steps(&record.spec, &record.native), at.now);
+            let progress = Progress::new(prepare::steps(&record.spec, &record.gates), at.now);
             Decision::Change(Change::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
@@ -252,8 +252,8 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         let cause = format!("{limit} ended at step {}{}", progress.text(), last.unwrap_or_default());
         return fails(record, cause);
     }
-    if step != Step::LeaveNative
-        && let Some(decision) = gates::check(at, record)
+    if step != Step::LeaveGate
+        && let Some(decision) = gate_chain::check(at, record)
     {
         return decision;
     }
@@ -300,7 +300,7 @@ fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: 
     if at.intent.timed_out {
         return stops(format!("the time limit ended at step {}", progress.text()));
     }
-    if let Some(decision) = gates::check(at, record) {
+    if let Some(decision) = gate_chain::check(at, record) {
         return decision;
     }
     let verdict = update::judge(step, record, update, progress, at.facts, at.limits, at.now);
@@ -333,8 +333,8 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
     if at.intent.timed_out {
         return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
     }
-    if !matches!(step, Step::LeaveNative | Step::UncordonNode | Step::ReturnNode)
-        && let Some(decision) = gates::check(at, record)
+    if !matches!(step, Step::LeaveGate | Step::UncordonNode | Step::ReturnNode)
+        && let Some(decision) = gate_chain::check(at, record)
     {
         return decision;
     }

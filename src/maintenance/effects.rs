@@ -75,8 +75,8 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         Action::Record
         | Action::CheckImage
         | Action::AskPreparer
-        | Action::EnterNative
-        | Action::LeaveNative
+        | Action::EnterGate
+        | Action::LeaveGate
         // It is observed to its end under the lock.
         | Action::BeginService { .. }
         | Action::TakeNode

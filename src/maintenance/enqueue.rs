@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::{
+    gate::GateRecord,
     lock::{Enqueued, Leases, Refusal, Request, ServerLock, reaches},
-    native::Native,
     node::NodeRecord,
     spec::Kind,
     state::{KnownTo, Maintenance, Phase},
@@ -73,7 +73,7 @@ impl ServerLock {
             location: request.location,
             update: None,
             known_to: None,
-            native: request.native.into_iter().map(Native::new).collect(),
+            gates: request.gates.into_iter().map(GateRecord::new).collect(),
             spec: request.spec,
             ticket_number: self.last_ticket,
             requested_at: now,
@@ -121,7 +121,7 @@ mod tests {
                 owner: "o".to_owned(),
                 spec: Spec::new(Kind::Maintenance, "node"),
                 location: None,
-                native: Vec::new(),
+                gates: Vec::new(),
                 runner: Runner::sample("r"),
                 keeps_place: false,
                 asking: AskingState::default(),

@@ -58,7 +58,7 @@ fn is_direct(record: &Maintenance) -> bool {
         || record.spec.drain.is_some();
     record.spec.hand_over == HandOver::Direct
         && record.spec.kind == Kind::Maintenance
-        && record.native.is_empty()
+        && record.gates.is_empty()
         && !node
 }
 
@@ -114,7 +114,7 @@ impl ServerLock {
         record.booted = before.booted;
         record.last_power = power_left(&before);
         record.took_over = Some(before.id);
-        let steps = prepare::steps(&record.spec, &record.native);
+        let steps = prepare::steps(&record.spec, &record.gates);
         self.admit_record(next, Phase::Preparing(Progress::new(steps, now)), now)
     }
 }

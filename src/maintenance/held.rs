@@ -3,7 +3,7 @@
 use super::{
     change::Change,
     decide::{Decision, Finish, Goal, Situation, take_turn},
-    gates, hand_over,
+    gate_chain, hand_over,
     midway::ends_with_hold,
     power::{Need, Verdict},
     queue::{Turn, turn_in},
@@ -44,7 +44,7 @@ pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decisi
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
-    if let Some(decision) = gates::check(at, record) {
+    if let Some(decision) = gate_chain::check(at, record) {
         return decision;
     }
     if record.is_overdue(at.now) {

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::{
     approval::{self, Consent, Missing, consent},
+    gate::Order,
     lock::ServerLock,
-    native::Order,
     node,
     queue::shown_time,
     restrictions::Block,
@@ -23,7 +23,7 @@ pub enum Hindrance {
     /// The owner's approval is missing.
     Approval(Box<Missing>),
     /// The server's own maintenance system has not granted it; what it waits for, when that is known.
-    Native(Option<String>),
+    Gate(Option<String>),
     /// Somebody holds the Kubernetes Node that runs on it; the Node, and who.
     Node(String, String),
     /// Its window is closed, or too little of it is left.
@@ -42,7 +42,7 @@ impl Hindrance {
         match self {
             Self::Block(block) => format!("the end of the block, {}", shown_time(block.until)),
             Self::Approval(missing) => missing.brief(),
-            Self::Native(said) => said.clone().unwrap_or_else(|| "the server's own maintenance system".to_owned()),
+            Self::Gate(said) => said.clone().unwrap_or_else(|| "the server's own maintenance system".to_owned()),
             Self::Node(node, by) => format!("Node {node}, held by {by}"),
             Self::Window { opens: Some((shown, _)), .. } => format!("window, opens {shown}"),
             Self::Window { opens: None, .. } => "window, never opens again".to_owned(),
@@ -55,8 +55,8 @@ impl fmt::Display for Hindrance {
         match self {
             Self::Block(block) => write!(f, "waiting for the end of the block {block}"),
             Self::Approval(missing) => missing.fmt(f),
-            Self::Native(Some(said)) => write!(f, "waiting for {said}"),
-            Self::Native(None) => write!(f, "waiting for the server's own maintenance system"),
+            Self::Gate(Some(said)) => write!(f, "waiting for {said}"),
+            Self::Gate(None) => write!(f, "waiting for the server's own maintenance system"),
             Self::Node(node, by) => write!(f, "waiting for its Node {node}, which is held by {by}"),
             Self::Window { opens: Some((shown, _)), closing } => {
                 let why = if *closing { ": too little of this opening is left" } else { "" };
@@ -94,9 +94,9 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
         found.push(Hindrance::Node(wish.lease.node.clone(), by));
     }
     // One that has no queue is asked when it is our turn, and does not block before that.
-    let next = record.native.iter().find(|gate| !gate.granted);
+    let next = record.gates.iter().find(|gate| !gate.granted);
     if let Some(gate) = next.filter(|gate| gate.asked || gate.said.is_some() || gate.system.order != Order::OnTurn) {
-        found.push(Hindrance::Native(gate.said.clone()));
+        found.push(Hindrance::Gate(gate.said.clone()));
     }
     found
 }

@@ -133,7 +133,7 @@ mod tests {
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
             spec: Spec::new(Kind::Maintenance, "node-1"),
-            native: Vec::new(),
+            gates: Vec::new(),
             runner: runner(name),
             keeps_place: false,
             location: None,

@@ -133,7 +133,7 @@ mod tests {
             id,
             owner: "team".into(),
             spec,
-            native: Vec::new(),
+            gates: Vec::new(),
             location: None,
             runner,
             keeps_place: true,

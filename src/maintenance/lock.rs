@@ -13,9 +13,9 @@ use super::{
     aliases::Alias,
     approval::Claim,
     extension::Extension,
+    gate::System,
     ids::{Attachment, Fence, Generation, LockKey, MaintenanceId, Runner, RunnerId, Uid},
     location::{Elsewhere, Location},
-    native::System,
     ownership::Ownership,
     quarantine::Unreadable,
     restrictions::ReleasedName,
@@ -270,7 +270,7 @@ pub struct Request {
     /// Where the server is reached by whoever asks; `None` where that is not known.
     pub location: Option<Location>,
     /// The server's own maintenance system, where it has one.
-    pub native: Vec<System>,
+    pub gates: Vec<System>,
     /// Who asks.
     pub runner: Runner,
     /// Whether it keeps its place without a process.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     change::Change,
     decide::{Decision, Situation},
-    native::Order,
+    gate::Order,
     power::{Limits, Need, Verdict, pursue},
     prepare::Facts,
     queue::Turn,
@@ -97,7 +97,7 @@ pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
 pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
     wanted(record)?;
     // Who waits for something else anyway does not look, unless it is about to ask the server's own system.
-    let asks_next = record.native.iter().any(|gate| gate.system.order != Order::OnTurn && !gate.asked);
+    let asks_next = record.gates.iter().any(|gate| gate.system.order != Order::OnTurn && !gate.asked);
     if record.node.held_by.is_none() && *turn != Turn::Yours && !asks_next {
         return None;
     }

@@ -97,7 +97,7 @@ pub enum Need {
     /// Whether the URL of `complete_when` answers as agreed.
     Completion,
     /// Where our request to a gate stands, by its place in the record.
-    Native(usize),
+    Gate(usize),
     /// Whose the Lease of its Kubernetes Node is.
     Node,
     /// Whether that Node is cordoned, and which Pods are left on it.

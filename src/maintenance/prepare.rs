@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use super::{
     address,
     drain::{self, DrainView},
-    gates,
+    gate::{self, GateRecord, GateView},
+    gate_chain,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
     media,
-    native::{self, Native, NativeView},
     node::{self, NodeView},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
@@ -41,7 +41,7 @@ pub struct Facts {
     /// The word of `complete_when`'s URL.
     pub completion: Option<Result<(), String>>,
     /// The gates, by their places in the record.
-    pub native: BTreeMap<usize, NativeView>,
+    pub gates: BTreeMap<usize, GateView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<NodeView>,
     /// That Node and its Pods.
@@ -52,14 +52,14 @@ pub struct Facts {
 
 /// The steps that a wish needs, in order.
 #[must_use]
-pub fn steps(spec: &Spec, gates: &[Native]) -> Vec<Step> {
+pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     let mut steps = Vec::new();
     if spec.parent.is_none() && spec.node.as_ref().is_some_and(|node| node.take) {
         steps.push(Step::TakeNode);
     }
     steps.push(Step::RecordPriorState);
-    let prepared_there = native::prepares_boot(gates);
-    let is_entered = |gate: &&Native| gate.system.enters && !gate.is_external() && spec.parent.is_none();
+    let prepared_there = gate::prepares_boot(gates);
+    let is_entered = |gate: &&GateRecord| gate.system.enters && !gate.is_external() && spec.parent.is_none();
     // Nothing was done yet if the image is not what was meant.
     if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
         steps.push(Step::CheckImage);
@@ -67,7 +67,7 @@ pub fn steps(spec: &Spec, gates: &[Native]) -> Vec<Step> {
     if drain::wanted(spec).is_some() {
         steps.push(Step::DrainNode);
     }
-    steps.extend(gates.iter().filter(is_entered).map(|_| Step::EnterNative));
+    steps.extend(gates.iter().filter(is_entered).map(|_| Step::EnterGate));
     if spec.operation.is_some() {
         steps.push(Step::Operate);
     }
@@ -80,7 +80,7 @@ pub fn steps(spec: &Spec, gates: &[Native]) -> Vec<Step> {
             steps.push(Step::UncordonNode);
         }
         let entered = gates.iter().filter(|gate| gate.system.enters && spec.parent.is_none());
-        steps.extend(entered.map(|_| Step::LeaveNative));
+        steps.extend(entered.map(|_| Step::LeaveGate));
     }
     if let Some(boot) = &spec.boot {
         if spec.server_power.is_some() {
@@ -124,8 +124,8 @@ pub fn judge(
         },
         Step::DrainNode => drain::drain(record, progress, facts, limits, now),
         Step::UncordonNode => drain::uncordon(record, progress, facts, limits, now),
-        Step::LeaveNative => gates::leave(record, progress, facts, limits, now),
-        Step::EnterNative => gates::enter(record, progress, facts, limits, now),
+        Step::LeaveGate => gate_chain::leave(record, progress, facts, limits, now),
+        Step::EnterGate => gate_chain::enter(record, progress, facts, limits, now),
         Step::SwitchOff => {
             let Some(machine) = &facts.machine else {
                 return Verdict::Look(Need::Machine);
@@ -145,7 +145,7 @@ pub fn judge(
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
         Step::Operate => operate::judge(record, progress, facts, limits, now),
         Step::Service => service::begin(progress, facts, limits, now),
-        Step::AwaitReady => match (gates::ready(record, facts), &facts.preparer) {
+        Step::AwaitReady => match (gate_chain::ready(record, facts), &facts.preparer) {
             (Some(verdict), _) => verdict,
             _ if record.spec.boot.as_ref().is_none_or(|boot| boot.ready_when.is_none()) => Verdict::Done,
             (None, None) => Verdict::Look(Need::Preparer),
@@ -168,7 +168,7 @@ pub fn judge(
                 PowerTarget::Off => Action::Reset(ResetType::GracefulShutdown),
             };
             let kept = attempts.iter().any(|attempt| attempt.action == told && attempt.reply == Reply::Accepted);
-            if native::keeps_power(record) && machine.power.settled() == Some(target) && !kept {
+            if gate::keeps_power(record) && machine.power.settled() == Some(target) && !kept {
                 return declare(told, attempts, limits, now);
             }
             let edge = progress.steps.contains(&Step::SwitchOff);
@@ -185,7 +185,7 @@ pub fn judge(
 
 /// What the machine lacks for what is prepared, as far as it was recorded.
 fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
-    if native::boots(record) {
+    if gate::boots(record) {
         return None;
     }
     let drives = || {
@@ -224,7 +224,7 @@ fn configure_boot(
     let Some(machine) = &facts.machine else {
         return Verdict::Look(Need::Machine);
     };
-    let there = native::boots(record);
+    let there = gate::boots(record);
     let by_drive = boot.method == BootMethod::VirtualMedia && !there;
     let wanted = if by_drive {
         match media::wanted(boot, record, progress, facts) {

@@ -6,9 +6,9 @@
 use jiff::Timestamp;
 
 use super::{
-    address, drain, gates,
+    address, drain, gate, gate_chain,
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
-    native, node,
+    node,
     power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
     prepare::Facts,
     spec::Kind,
@@ -21,7 +21,7 @@ use super::{
 pub fn steps(record: &Maintenance) -> Vec<Step> {
     let mut steps = steps_on_the_machine(record);
     // Last: a claimed server that is handed back switched off would boot from the network.
-    steps.extend((0..native::to_leave(record)).map(|_| Step::LeaveNative));
+    steps.extend((0..gate::to_leave(record)).map(|_| Step::LeaveGate));
     if record.drained.is_some() {
         steps.push(Step::UncordonNode);
     }
@@ -36,7 +36,7 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
         None => Vec::new(),
         // An operation is wanted for its effect.
         Some(_) if record.spec.kind == Kind::Operation => Vec::new(),
-        Some(_) if !native::may_restore(record) => Vec::new(),
+        Some(_) if !gate::may_restore(record) => Vec::new(),
         Some(prior) => steps_to(prior),
     }
 }
@@ -105,8 +105,8 @@ pub fn judge(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    if step == Step::LeaveNative {
-        return gates::leave(record, progress, facts, limits, now);
+    if step == Step::LeaveGate {
+        return gate_chain::leave(record, progress, facts, limits, now);
     }
     if step == Step::UncordonNode {
         return drain::uncordon(record, progress, facts, limits, now);

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     drain::DrainRecord,
+    gate::GateRecord,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     location::Location,
     machine::{BootOverride, MediaSlot, PowerState},
-    native::Native,
     node::NodeRecord,
     operate::Outcome,
     spec::Spec,
@@ -240,8 +240,8 @@ pub struct Maintenance {
     pub location: Option<Location>,
     /// What is known of our requests to the gates before the server, the outermost first; the last one is the server's own
     /// maintenance system, where it has one.
-    #[serde(default, with = "super::native::stored", skip_serializing_if = "Vec::is_empty")]
-    pub native: Vec<Native>,
+    #[serde(default, rename = "native", with = "super::gate::stored", skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateRecord>,
     /// What is known of the Lease of the Kubernetes Node that runs on it.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
     pub node: NodeRecord,

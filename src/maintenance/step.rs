@@ -23,7 +23,8 @@ pub enum Step {
     /// Drain the Kubernetes Node that runs on the server.
     DrainNode,
     /// Take the server out of service in its own maintenance system, where that has no queue.
-    EnterNative,
+    #[serde(rename = "EnterNative")]
+    EnterGate,
     /// Off, so that the boot change takes effect at the next start.
     SwitchOff,
     /// Set the boot override.
@@ -51,7 +52,8 @@ pub enum Step {
     /// Look once more.
     Verify,
     /// Give the server back to its own maintenance system.
-    LeaveNative,
+    #[serde(rename = "LeaveNative")]
+    LeaveGate,
     /// Uncordon its Kubernetes Node, once that is Ready again.
     UncordonNode,
     /// Give the Lease of its Kubernetes Node back.
@@ -65,7 +67,7 @@ impl fmt::Display for Step {
             Self::RecordPriorState => "recording how it is",
             Self::CheckImage => "checking the image",
             Self::DrainNode => "draining its Node",
-            Self::EnterNative => "taking it out of service in its own system",
+            Self::EnterGate => "taking it out of service in its own system",
             Self::SwitchOff => "switching off",
             Self::ConfigureBoot => "setting the boot override",
             Self::InsertMedium => "inserting the image",
@@ -79,7 +81,7 @@ impl fmt::Display for Step {
             Self::RestoreBoot => "putting the boot override back",
             Self::RestorePower => "putting the power back",
             Self::Verify => "verifying that it is as before",
-            Self::LeaveNative => "giving it back to its own system",
+            Self::LeaveGate => "giving it back to its own system",
             Self::UncordonNode => "uncordoning its Node",
             Self::ReturnNode => "giving back the Lease of its Node",
         })
@@ -119,9 +121,11 @@ pub enum Action {
         slot: String,
     },
     /// Ask the server's own maintenance system for it.
-    EnterNative,
+    #[serde(rename = "EnterNative")]
+    EnterGate,
     /// Take the request back.
-    LeaveNative,
+    #[serde(rename = "LeaveNative")]
+    LeaveGate,
     /// Let the external system begin its work.
     BeginService {
         /// What that system showed before (`ServiceView::stamp`).
@@ -160,8 +164,8 @@ impl fmt::Display for Action {
             Self::SetBoot { wanted, .. } => write!(f, "set boot override {wanted}"),
             Self::Insert { .. } => write!(f, "insert the image"),
             Self::Eject { .. } => write!(f, "eject the image"),
-            Self::EnterNative => write!(f, "ask the server's own system for it"),
-            Self::LeaveNative => write!(f, "take the request back from the server's own system"),
+            Self::EnterGate => write!(f, "ask the server's own system for it"),
+            Self::LeaveGate => write!(f, "take the request back from the server's own system"),
             Self::BeginService { .. } => write!(f, "begin the service"),
             Self::TakeNode => write!(f, "take the Lease of its Node"),
             Self::ReturnNode => write!(f, "give back the Lease of its Node"),
@@ -197,4 +201,17 @@ pub struct Attempt {
     pub at: Timestamp,
     /// What came of it.
     pub reply: Reply,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_are_stored_under_the_names_that_older_versions_read() {
+        let step = |step: Step| serde_json::to_string(&step).unwrap();
+        let action = |action: Action| serde_json::to_string(&action).unwrap();
+        assert_eq!([step(Step::EnterGate), action(Action::EnterGate)], ["\"EnterNative\"", "\"EnterNative\""]);
+        assert_eq!([step(Step::LeaveGate), action(Action::LeaveGate)], ["\"LeaveNative\"", "\"LeaveNative\""]);
+    }
 }

@@ -129,7 +129,7 @@ impl ServerLock {
         let first = matches!(record.phase, Phase::Pending);
         record.phase = next;
         record.admitted_at.get_or_insert(now);
-        for gate in record.native.iter_mut().filter(|gate| gate.is_external()) {
+        for gate in record.gates.iter_mut().filter(|gate| gate.is_external()) {
             gate.entered |= gate.system.enters && gate.granted;
         }
         if first {
@@ -292,7 +292,7 @@ impl ServerLock {
 
     /// A gate does not hold the server for us any more: whatever was planned for it is dropped. Where the server is not ours
     /// without that gate, only our requests are withdrawn; otherwise it is restored.
-    pub fn native_lost(
+    pub fn gate_lost(
         &mut self,
         uid: &Uid,
         fence: Fence,
@@ -301,7 +301,7 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
-        let Some(gate) = record.native.get_mut(place) else { return Ok(()) };
+        let Some(gate) = record.gates.get_mut(place) else { return Ok(()) };
         gate.lost = Some(why.to_owned());
         let cause = format!("{} took it away: {why}", gate.system.shown());
         let progress = Progress::new(restore::steps(record), now);

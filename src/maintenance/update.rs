@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    gate,
     ids::{Fence, Uid},
     lock::{Refusal, ServerLock},
-    media, native,
+    media,
     power::{Limits, Need, Verdict},
     prepare::{self, Facts},
     restore,
@@ -101,7 +102,7 @@ impl Maintenance {
         match self.spec.kind {
             Kind::Maintenance => true,
             Kind::Operation => false,
-            Kind::BootConfiguration => self.spec.parent.is_none() && self.native.iter().any(|gate| gate.system.enters),
+            Kind::BootConfiguration => self.spec.parent.is_none() && self.gates.iter().any(|gate| gate.system.enters),
         }
     }
 
@@ -168,7 +169,7 @@ impl Maintenance {
                 }
                 self.spec = wanted;
                 if !continues {
-                    let steps = if back { undo_steps(self, &update) } else { prepare::steps(&self.spec, &self.native) };
+                    let steps = if back { undo_steps(self, &update) } else { prepare::steps(&self.spec, &self.gates) };
                     progress = Progress::new(steps, now);
                 }
                 self.update = Some(update);
@@ -176,7 +177,7 @@ impl Maintenance {
             }
             // Nothing to come back to yet: the steps under way are those of the old specification.
             (Phase::Preparing(_), None) if other => {
-                self.phase = Phase::Preparing(Progress::new(prepare::steps(&wanted, &self.native), now));
+                self.phase = Phase::Preparing(Progress::new(prepare::steps(&wanted, &self.gates), now));
                 self.spec = wanted;
             }
             _ => self.spec = wanted,
@@ -215,7 +216,7 @@ impl Maintenance {
         let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
         update.stage = Stage::Applying;
         (self.spec, self.digest) = (update.wanted.clone(), update.wanted_digest.clone());
-        self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.native), now));
+        self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }
 
     /// The change that was under way failed: the previous specification is in force again.
@@ -285,7 +286,7 @@ impl ServerLock {
 pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let spec = record.checked_spec();
     // The external system checks and fetches what it boots itself.
-    let boots_there = native::prepares_boot(&record.native);
+    let boots_there = gate::prepares_boot(&record.gates);
     if let Some(boot) = spec.boot.as_ref().filter(|_| !boots_there) {
         if boot.image.is_some() {
             match &facts.image {
@@ -324,7 +325,7 @@ fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
                 Step::SwitchOff | Step::InsertMedium | Step::ConfigureBoot | Step::AwaitReady | Step::ApplyPower
             )
         };
-        return prepare::steps(previous, &record.native).into_iter().filter(again).collect();
+        return prepare::steps(previous, &record.gates).into_iter().filter(again).collect();
     }
     if update.wanted.sealed().boot == previous.sealed().boot {
         return vec![Step::RestorePower, Step::Verify];

@@ -4,7 +4,7 @@ use tf_provider::{AttributePath, Diagnostics, value::Value};
 use uuid::Uuid;
 
 use crate::{
-    backend::{BackendError, NativeClaimView, NativeOwnership, NativeWord},
+    backend::{ApprovalMark, BackendError, ExternalClaimView, ExternalOwnership},
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{approval::Asked, lock::Refusal},
     plugin::diagnostic,
@@ -36,7 +36,7 @@ fn check(diags: &mut Diagnostics, model: &ApprovalModel) {
 pub(super) async fn review(
     diags: &mut Diagnostics,
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     model: &ApprovalModel,
     wish: &ApprovalWish,
 ) {
@@ -114,7 +114,7 @@ fn not_asked(wish: &ApprovalWish, asked: &[Asked], server: &str) -> Option<Strin
 pub(super) async fn create(
     diags: &mut Diagnostics,
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     mut model: ApprovalModel,
     wish: &ApprovalWish,
 ) -> Option<(Value<ApprovalModel>, Value<Owned>)> {
@@ -164,26 +164,26 @@ pub(super) async fn create(
     Some((Value::Value(model), Value::Value(owned)))
 }
 
-fn word(uid: String, model: &ApprovalModel, claim: &NativeClaimView) -> NativeWord {
+fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> ApprovalMark {
     let node = given(&model.node).map(str::to_owned);
-    NativeWord { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
+    ApprovalMark { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
 }
 
 /// The word of a state.
-fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<NativeWord> {
+fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalMark> {
     let claim_uid = match private {
         Value::Value(owned) => Some(owned.claim.clone()).filter(|uid| !uid.is_empty()),
         _ => None,
     };
     let own = |text: &super::values::Text| given(text).map(str::to_owned);
-    Some(NativeWord { uid: own(&model.id)?, claim: own(&model.claim)?, claim_uid, node: own(&model.node) })
+    Some(ApprovalMark { uid: own(&model.id)?, claim: own(&model.claim)?, claim_uid, node: own(&model.node) })
 }
 
 /// Looks whether the key is still there. One that was used or taken away is no drift: giving it again is a decision.
 pub(super) async fn read(
     diags: &mut Diagnostics,
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     model: &mut ApprovalModel,
     private: &Value<Owned>,
 ) {
@@ -225,7 +225,7 @@ pub(super) async fn read(
 pub(super) async fn destroy(
     diags: &mut Diagnostics,
     engine: &Engine,
-    there: &dyn NativeOwnership,
+    there: &dyn ExternalOwnership,
     model: &ApprovalModel,
     private: &Value<Owned>,
 ) -> Option<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    backend::{Binding, NativeClaim, NativeClaimView, NativeOwnership},
+    backend::{Binding, ExternalClaim, ExternalClaimView, ExternalOwnership},
     engine::{Claimed, Control, Engine, EngineError},
     maintenance::{
         approval::Asked,
@@ -31,12 +31,12 @@ const LIMIT: Duration = Duration::from_mins(30);
 /// A cluster's claims, as one resource uses them.
 pub(super) struct Claims<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) there: &'a dyn NativeOwnership,
+    pub(super) there: &'a dyn ExternalOwnership,
     pub(super) cell: &'a Cell,
 }
 
 /// What the configuration means, as far as it is known; complains of what is missing.
-fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<NativeClaim> {
+fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
     for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
         if value.is_null() {
             let detail =
@@ -48,7 +48,7 @@ fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Optio
         "Off" => PowerTarget::Off,
         _ => PowerTarget::On,
     };
-    Some(NativeClaim {
+    Some(ExternalClaim {
         namespace: given(&model.namespace)?.to_owned(),
         name: given(&model.name)?.to_owned(),
         server: given(&model.server)?.to_owned(),
@@ -345,26 +345,26 @@ impl Claims<'_> {
     }
 
     /// Fills what the provider tells. Returns what is asked of the claim.
-    async fn show(&self, model: &mut ClaimModel, claim: &NativeClaimView, key: Option<&LockKey>) -> Vec<Asked> {
+    async fn show(&self, model: &mut ClaimModel, claim: &ExternalClaimView, key: Option<&LockKey>) -> Vec<Asked> {
         let server = given(&model.server).unwrap_or_default();
         let asked = self.engine.asked_there(self.there, server, key, claim.approved).await.unwrap_or_default();
-        model.show_native(claim, &asked, key);
+        model.show_gates(claim, &asked, key);
         asked
     }
 }
 
 /// Whether a claim is the one of a state.
-fn same(claim: &NativeClaimView, model: &ClaimModel) -> bool {
+fn same(claim: &ExternalClaimView, model: &ClaimModel) -> bool {
     given(&model.claimed_at).is_some_and(|since| claim.since.as_deref() == Some(since))
 }
 
-fn claim_name(claim: &NativeClaimView) -> String {
+fn claim_name(claim: &ExternalClaimView) -> String {
     claim.id.split_once('/').map(|(_, name)| name).unwrap_or_default().to_owned()
 }
 
 impl ClaimModel {
     /// What the claim tells.
-    pub(super) fn show_native(&mut self, claim: &NativeClaimView, asked: &[Asked], key: Option<&LockKey>) {
+    pub(super) fn show_gates(&mut self, claim: &ExternalClaimView, asked: &[Asked], key: Option<&LockKey>) {
         self.id = Value::Value(claim.id.clone());
         self.owner = known(claim.owner.clone());
         self.claimed_at = known(claim.since.clone());
@@ -378,7 +378,7 @@ impl ClaimModel {
     }
 
     /// What was configured, as it is now: somebody may have changed it. `made`: how Secrets begin that were made of files.
-    fn take_over(&mut self, claim: &NativeClaimView, made: &str) {
+    fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());
         self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);

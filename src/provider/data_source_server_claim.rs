@@ -9,7 +9,7 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::{NativeClaimView, NativeOwnership},
+    backend::{ExternalClaimView, ExternalOwnership},
     engine::{Engine, EngineError},
     maintenance::approval,
     plugin::diagnostic,
@@ -107,7 +107,7 @@ impl DataSource for ServerClaim {
         match self.cell.unless_stopped(looked).await? {
             Ok(Some(found)) => Some(Value::Value(found)),
             Ok(None) => {
-                let place = engine.ownership().map_or_else(|| engine.store().address(), NativeOwnership::address);
+                let place = engine.ownership().map_or_else(|| engine.store().address(), ExternalOwnership::address);
                 diags.add_error(diagnostic(
                     format!("No claim is called {id}"),
                     format!("{place} knows none of that name (NAMESPACE/NAME)."),
@@ -123,7 +123,11 @@ impl DataSource for ServerClaim {
     }
 }
 
-async fn in_cluster(engine: &Engine, there: &dyn NativeOwnership, id: &str) -> Result<Option<ClaimLook>, EngineError> {
+async fn in_cluster(
+    engine: &Engine,
+    there: &dyn ExternalOwnership,
+    id: &str,
+) -> Result<Option<ClaimLook>, EngineError> {
     let Some(claim) = there.claim_view(id, true).await? else { return Ok(None) };
     let asked = match &claim.server {
         Some(server) => {
@@ -132,7 +136,7 @@ async fn in_cluster(engine: &Engine, there: &dyn NativeOwnership, id: &str) -> R
         }
         None => Vec::new(),
     };
-    let NativeClaimView { id, owner, contact, server, since, phase, image, ignition_secret, power, .. } = claim;
+    let ExternalClaimView { id, owner, contact, server, since, phase, image, ignition_secret, power, .. } = claim;
     Ok(Some(ClaimLook {
         id: Value::Value(id),
         server: known(server),

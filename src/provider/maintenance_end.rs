@@ -6,8 +6,8 @@ use crate::{
     engine::{Driven, Engine},
     maintenance::{
         decide::Finish,
+        gate,
         ids::{MaintenanceId, Uid},
-        native,
         state::{Ending, Maintenance, Phase},
     },
     plugin::diagnostic,
@@ -44,7 +44,7 @@ pub(super) async fn released(diags: &mut Diagnostics, engine: &Engine, server: &
                 diags.add_warning(handed_over(record, next));
                 return Some(());
             }
-            if let Some(why) = native::lost(record) {
+            if let Some(why) = gate::lost(record) {
                 let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
                     "External maintenance system revoked the server",

@@ -8,7 +8,7 @@ use tf_provider::{
 use uuid::Uuid;
 
 use crate::{
-    backend::NativeOwnership,
+    backend::ExternalOwnership,
     engine::Engine,
     maintenance::{
         ids::{Generation, LockKey, Uid},
@@ -154,7 +154,7 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Of something that the servers' own cluster keeps.
-    pub(super) fn in_cluster(there: &dyn NativeOwnership, key: &LockKey, uid: &str, claim: &str) -> Self {
+    pub(super) fn in_cluster(there: &dyn ExternalOwnership, key: &LockKey, uid: &str, claim: &str) -> Self {
         let (uid, claim) = (uid.to_owned(), claim.to_owned());
         Self { uid, lock_key: key.0.clone(), store: there.address(), claim }
     }

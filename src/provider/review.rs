@@ -99,8 +99,8 @@ pub(super) async fn operation(
 pub(super) async fn lasts(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) -> bool {
     let Some(operation) = &spec.operation else { return true };
     let Ok(machine) = engine.machine(&spec.server) else { return true };
-    let Some(native) = machine.native() else { return true };
-    match native.would_last(operation.reset).await {
+    let Some(system) = machine.maintenance_system() else { return true };
+    match system.would_last(operation.reset).await {
         Err(error @ BackendError::Unsupported { .. }) => {
             let at = AttributePath::new("operation");
             bad(diags, at, &format!("{} cannot do what is asked", spec.server), format!("{error}."));

@@ -33,7 +33,7 @@ pub(super) fn is_extended(lock: &ServerLock) -> bool {
             || image.is_some_and(address::is_sealed)
             || record.prior.as_ref().and_then(|prior| prior.boot.as_ref()).is_some_and(BootOverride::names_an_entry)
             || !record.spec.allow_under.is_empty()
-            || record.native.iter().any(|gate| gate.system.gate.is_some())
+            || record.gates.iter().any(|gate| gate.system.gate.is_some())
             || passes_on
     });
     unknown || !lock.extension.is_empty()

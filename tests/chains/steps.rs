@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     change::{Applied, Change, LockChange, Moment},
     decide::{Decision, Finish, Goal as Aim, Intent, Situation, decide},
+    gate,
     machine::{PowerState, ResetType},
-    native,
     power::Need,
     prepare::Facts,
     queue::Queue,
@@ -156,11 +156,11 @@ impl Chain {
                 aging: AGING,
             });
             match decision {
-                Decision::Look(Need::Native(place)) if !facts.native.contains_key(&place) => {
-                    facts.native.insert(place, self.view(world, n, place));
+                Decision::Look(Need::Gate(place)) if !facts.gates.contains_key(&place) => {
+                    facts.gates.insert(place, self.view(world, n, place));
                 }
                 Decision::Look(_) if facts.machine.is_none() => {
-                    facts = Facts { native: facts.native, ..world.machine.facts() };
+                    facts = Facts { gates: facts.gates, ..world.machine.facts() };
                 }
                 Decision::Look(need) => panic!("{need:?} is not in this world"),
                 decision => break decision,
@@ -245,7 +245,7 @@ impl Chain {
         if admitted && !world.allow(n, external) {
             world.wrong = Some(SLOT);
         }
-        let restored = before.is_some_and(|record| native::may_restore(&record) || !self.ended_by_own(world));
+        let restored = before.is_some_and(|record| gate::may_restore(&record) || !self.ended_by_own(world));
         if ends && matches!(applied, Some(Applied::Finished(_))) && restored && !world.machine.on {
             world.wrong = Some(RESTORED);
         }
@@ -288,15 +288,15 @@ impl Chain {
     fn call(&self, world: &mut World, n: usize, action: &Action) {
         let record = world.record(n).cloned();
         match action {
-            Action::EnterNative => {
-                if let Some(place) = record.as_ref().and_then(native::entering) {
+            Action::EnterGate => {
+                if let Some(place) = record.as_ref().and_then(gate::entering) {
                     Self::enter(world, n, place);
                 }
             }
-            Action::LeaveNative => {
+            Action::LeaveGate => {
                 let place = match self.broken {
                     Broken::OuterFirst => record.as_ref().map(|_| 0),
-                    _ => record.as_ref().and_then(native::leaving),
+                    _ => record.as_ref().and_then(gate::leaving),
                 };
                 if let Some(place) = place {
                     Self::leave(world, n, place);

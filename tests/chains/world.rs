@@ -9,10 +9,10 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::maintenance::{
     decide::Decision,
+    gate::{GateView, Loss, Order, Standing, System},
     ids::{Fence, LockKey, Runner, RunnerId, Token, Uid},
     lock::{Leases, Request, ServerLock},
     machine::PowerTarget,
-    native::{Loss, NativeView, Order, Standing, System},
     power::Limits,
     spec::{Kind, Spec},
     state::Maintenance,
@@ -248,7 +248,7 @@ impl Chain {
         Request {
             uid: uid(n),
             spec,
-            native: self.systems(),
+            gates: self.systems(),
             runner: runner(world, n),
             ..records::request(&format!("m{n}"), 0)
         }
@@ -271,9 +271,9 @@ impl Chain {
     }
 
     /// What a process sees of its request.
-    pub fn view(&self, world: &World, n: usize, place: usize) -> NativeView {
+    pub fn view(&self, world: &World, n: usize, place: usize) -> GateView {
         let gate = &world.gates[place];
-        let asked = world.record(n).is_some_and(|record| record.native[place].asked);
+        let asked = world.record(n).is_some_and(|record| record.gates[place].asked);
         let said = || format!("gate {place}");
         let standing = match gate.of {
             None if gate.refuses && !asked => Standing::Refused(said()),
@@ -286,15 +286,13 @@ impl Chain {
             Some((_, Has::Returning)) => Standing::Returning(said()),
         };
         let memory = [("before".to_owned(), "free".to_owned())].into();
-        NativeView { standing, boot: None, memory, behind: None }
+        GateView { standing, boot: None, memory, behind: None }
     }
 
     /// What a gate has of somebody is of a record that is active and says so.
     pub fn noted(world: &World) -> bool {
         world.gates.iter().enumerate().all(|(place, gate)| match gate.of {
-            Some((n, Has::Requested | Has::Granted)) => {
-                world.record(n).is_some_and(|record| record.native[place].asked)
-            }
+            Some((n, Has::Requested | Has::Granted)) => world.record(n).is_some_and(|record| record.gates[place].asked),
             _ => true,
         })
     }

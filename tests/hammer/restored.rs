@@ -10,6 +10,7 @@ use terraform_provider_metal::{
     maintenance::{
         lock::ServerLock,
         machine,
+        shared::Shared,
         state::{Maintenance, Phase},
     },
     settings::{Environment, open_store},
@@ -153,7 +154,7 @@ impl Supervisor {
 
     /// What the owners of the configurations do next: what the store has lost is asked for anew, what it believes to be
     /// active is brought to its end.
-    fn start_again(&mut self, active: &[Maintenance]) {
+    fn start_again(&mut self, active: &[Shared<Maintenance>]) {
         let now = Instant::now();
         for (number, hold) in &mut self.holds {
             let name = format!("/hold-{number}");

@@ -15,7 +15,7 @@ use terraform_provider_metal::{
         },
     },
     clock::SystemClock,
-    maintenance::{machine::PowerState, native::Standing},
+    maintenance::{gate::Standing, machine::PowerState},
 };
 
 use crate::{
@@ -35,10 +35,10 @@ async fn http_basic_lets_in_and_keeps_out() {
     let known = backend(&ironic.url(), basic(PASSWORD), |_| {});
     let machine = known.machine("n1").unwrap();
     assert_eq!(machine.observe().await.unwrap().power, PowerState::On);
-    let native = machine.native().unwrap();
-    native.enter(&wish()).await.unwrap();
-    assert_eq!(native.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
-    native.leave(&entered(&wish())).await.unwrap();
+    let system = machine.maintenance_system().unwrap();
+    system.enter(&wish()).await.unwrap();
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    system.leave(&entered(&wish())).await.unwrap();
     for wrong in [basic("wrong"), IronicAccess::Open] {
         let refused = backend(&ironic.url(), wrong, |_| {}).machine("n1").unwrap().observe().await.unwrap_err();
         assert!(matches!(refused, BackendError::Denied { .. }), "{refused}");
@@ -78,11 +78,11 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     proxy.rule(newest(42));
     let old = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = old.machine("n1").unwrap();
-    let native = machine.native().unwrap();
-    native.enter(&wish()).await.unwrap();
-    assert_eq!(native.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    let system = machine.maintenance_system().unwrap();
+    system.enter(&wish()).await.unwrap();
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
     assert!(machine.media().await.unwrap().is_empty(), "virtual media need 1.93 to be read back");
-    native.leave(&entered(&wish())).await.unwrap();
+    system.leave(&entered(&wish())).await.unwrap();
     // A proxy in front that lies: what Ironic answers is explained.
     proxy.rule(|seen| match seen.path.as_str() {
         "/v1" => Deal::Answer(200, "X-OpenStack-Ironic-API-Maximum-Version: 1.115\r\n".into(), "{}".into()),
@@ -153,7 +153,7 @@ async fn a_token_is_got_kept_and_renewed_when_it_is_refused() {
     assert_eq!(issued.load(Ordering::SeqCst), 1, "one token for all");
     // Revoked: the next request is refused once and sent again with a new one, also a change.
     issued.fetch_add(1, Ordering::SeqCst);
-    machine.native().unwrap().enter(&wish()).await.unwrap();
+    machine.maintenance_system().unwrap().enter(&wish()).await.unwrap();
     assert_eq!(issued.load(Ordering::SeqCst), 3);
     assert_eq!(bench.standing(&asked(&wish())).await, Standing::Granted);
 }

@@ -11,8 +11,8 @@ use terraform_provider_metal::{
     },
     clock::SystemClock,
     maintenance::{
+        gate::{Asks, GateView, GateWish, Standing},
         machine::PowerState,
-        native::{Asks, NativeView, NativeWish, Standing},
     },
 };
 
@@ -50,35 +50,35 @@ impl Bench {
     }
 
     /// Where the maintenance stands; a node that is locked meanwhile is waited for, as a run does.
-    pub async fn look(&self, wish: &NativeWish) -> NativeView {
+    pub async fn look(&self, wish: &GateWish) -> GateView {
         let until = std::time::Instant::now() + Duration::from_mins(1);
         loop {
-            match self.machine().native().unwrap().look(wish, true).await {
+            match self.machine().maintenance_system().unwrap().look(wish, true).await {
                 Ok(view) => return view,
                 Err(error) => assert!(error.is_transient() && std::time::Instant::now() < until, "{error}"),
             }
         }
     }
 
-    pub async fn standing(&self, wish: &NativeWish) -> Standing {
+    pub async fn standing(&self, wish: &GateWish) -> Standing {
         self.look(wish).await.standing
     }
 
-    pub async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
-        self.machine().native().unwrap().enter(wish).await
+    pub async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+        self.machine().maintenance_system().unwrap().enter(wish).await
     }
 
-    pub async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
-        self.machine().native().unwrap().leave(wish).await
+    pub async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+        self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
     /// The machine under a wish that was granted.
-    pub async fn held(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+    pub async fn held(&self, wish: &GateWish) -> Arc<dyn Machine> {
         let memory = self.look(wish).await.memory;
         self.enter(wish).await.unwrap();
-        let entered = NativeWish { memory, ..entered(wish) };
+        let entered = GateWish { memory, ..entered(wish) };
         assert_eq!(self.standing(&entered).await, Standing::Granted);
-        self.machine().native().unwrap().under(&entered)
+        self.machine().maintenance_system().unwrap().under(&entered)
     }
 }
 
@@ -113,8 +113,8 @@ impl RedfishBench {
     }
 }
 
-pub fn wish() -> NativeWish {
-    NativeWish {
+pub fn wish() -> GateWish {
+    GateWish {
         store: "store-1".into(),
         uid: "0190a1b2-uid".into(),
         id: "ops/bios".into(),
@@ -133,12 +133,12 @@ pub fn wish() -> NativeWish {
     }
 }
 
-pub fn asked(wish: &NativeWish) -> NativeWish {
-    NativeWish { asked: true, ..wish.clone() }
+pub fn asked(wish: &GateWish) -> GateWish {
+    GateWish { asked: true, ..wish.clone() }
 }
 
-pub fn entered(wish: &NativeWish) -> NativeWish {
-    NativeWish { asked: true, entered: true, ..wish.clone() }
+pub fn entered(wish: &GateWish) -> GateWish {
+    GateWish { asked: true, entered: true, ..wish.clone() }
 }
 
 /// Waits for a power state as the machine shows it.

@@ -9,8 +9,8 @@ use serde_json::json;
 use terraform_provider_metal::{
     backend::{Backend as _, ironic::IronicAccess},
     maintenance::{
+        gate::{GateWish, Standing},
         machine::{BootOverride, ResetType},
-        native::{NativeWish, Standing},
     },
 };
 use tokio::net::TcpListener;
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Leaves, as often as a run does.
-async fn leave(bench: &Bench, wish: &NativeWish) {
+async fn leave(bench: &Bench, wish: &GateWish) {
     let until = std::time::Instant::now() + Duration::from_mins(2);
     while let Err(error) = bench.leave(wish).await {
         assert!(error.is_transient() && std::time::Instant::now() < until, "{error}");
@@ -77,7 +77,7 @@ async fn the_power_synchronisation_of_ironic_undoes_neither_a_hold_nor_its_relea
     // A run restores by Ironic's own API before it leaves.
     held.reset(ResetType::On).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::On).await;
-    leave(bench, &NativeWish { memory, ..entered(&wish()) }).await;
+    leave(bench, &GateWish { memory, ..entered(&wish()) }).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(redfish.simulated_power(), PowerState::On, "the synchronisation forced nothing");
     let node = bench.ironic.node("n1").await;
@@ -111,7 +111,7 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
     let proxy = Proxy::to(&bench.ironic.url()).await;
     let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = behind.machine("n1").unwrap();
-    let native = machine.native().unwrap();
+    let system = machine.maintenance_system().unwrap();
     // Ironic has no conditional write: the reason is overwritten, which a look cannot tell.
     let runtime = tokio::runtime::Handle::current();
     let url = bench.ironic.url();
@@ -122,14 +122,14 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
         }
         Deal::Pass
     });
-    native.enter(&wish()).await.unwrap();
-    assert_eq!(native.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    system.enter(&wish()).await.unwrap();
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
     proxy.rule(|_| Deal::Pass);
     // One that comes after our write is told and stays.
     bench.ironic.maintenance("n1", Some("carol")).await;
-    let Standing::Refused(why) = native.look(&asked(&wish()), true).await.unwrap().standing else { panic!() };
+    let Standing::Refused(why) = system.look(&asked(&wish()), true).await.unwrap().standing else { panic!() };
     assert!(why.contains("carol"), "{why}");
-    native.leave(&asked(&wish())).await.unwrap();
+    system.leave(&asked(&wish())).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance_reason"], "carol");
     let states = bench.ironic.call(Method::GET, "/v1/nodes/n1/states", None).await;
     assert_eq!(states["power_state"], "power on");

@@ -3,8 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use terraform_provider_metal::{
-    backend::{Backend as _, BackendError, NativeRequest},
-    maintenance::native::{NativeWish, Standing},
+    backend::{Backend as _, BackendError, ExternalRequest},
+    maintenance::gate::{GateWish, Standing},
 };
 
 use crate::{
@@ -99,7 +99,8 @@ async fn nodes_of_baremetal_operator_are_refused() {
     let patch = json!([{ "op": "add", "path": "/instance_uuid", "value": "7d5e2d5f-2f3f-4a57-8b0e-3c1f2b1a9d11" }]);
     bench.ironic.call(Method::PATCH, "/v1/nodes/metal3~host-1", Some(patch)).await;
     let machine = bench.backend.machine("metal3~host-1").unwrap();
-    let Standing::Refused(why) = machine.native().unwrap().look(&wish(), true).await.unwrap().standing else {
+    let Standing::Refused(why) = machine.maintenance_system().unwrap().look(&wish(), true).await.unwrap().standing
+    else {
         panic!()
     };
     assert!(why.contains("baremetal-operator"), "{why}");
@@ -121,7 +122,7 @@ async fn a_reserved_node_is_waited_for_and_told_apart() {
         });
     let machine = patient.machine("n1").unwrap();
     let wish = wish();
-    let (entered, ()) = tokio::join!(machine.native().unwrap().enter(&wish), async {
+    let (entered, ()) = tokio::join!(machine.maintenance_system().unwrap().enter(&wish), async {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         bench.ironic.sql("update nodes set reservation = null").await;
     });
@@ -135,17 +136,17 @@ async fn a_lost_reply_is_told_and_found_by_looking() {
     let proxy = Proxy::to(&bench.ironic.url()).await;
     let lossy = backend(&proxy.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
     let machine = lossy.machine("n1").unwrap();
-    let native = machine.native().unwrap();
+    let system = machine.maintenance_system().unwrap();
     proxy.rule(|seen| if seen.is("PUT", "/maintenance") { Deal::LoseReply } else { Deal::Pass });
-    let lost = native.enter(&wish()).await.unwrap_err();
+    let lost = system.enter(&wish()).await.unwrap_err();
     assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
     assert_eq!(proxy.count("PUT", "/maintenance"), 1, "not sent again");
-    assert_eq!(native.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
     proxy.rule(|seen| if seen.method == "DELETE" { Deal::LoseReply } else { Deal::Pass });
-    let lost = native.leave(&entered(&wish())).await.unwrap_err();
+    let lost = system.leave(&entered(&wish())).await.unwrap_err();
     assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
     assert_eq!(proxy.count("DELETE", "/maintenance"), 1);
-    assert_eq!(native.look(&entered(&wish()), true).await.unwrap().standing, Standing::Absent);
+    assert_eq!(system.look(&entered(&wish()), true).await.unwrap().standing, Standing::Absent);
 }
 
 #[tokio::test]
@@ -155,7 +156,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
     bench.ironic.maintenance("n2", Some("of a person")).await;
     bench.enter(&wish()).await.unwrap();
     let found = bench.backend.external_requests().await.unwrap().unwrap();
-    let expected = NativeRequest {
+    let expected = ExternalRequest {
         store: wish().store,
         uid: wish().uid,
         name: "the maintenance flag of node n1".into(),
@@ -165,13 +166,13 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
         memory: std::collections::BTreeMap::new(),
     };
     assert_eq!(found, std::slice::from_ref(&expected));
-    let native = bench.machine();
-    let native = native.native().unwrap();
-    assert_eq!(native.requests().await.unwrap(), found);
+    let system = bench.machine();
+    let system = system.maintenance_system().unwrap();
+    assert_eq!(system.requests().await.unwrap(), found);
     // Of another maintenance nothing is touched.
-    native.discard(&NativeRequest { uid: "another".into(), ..expected.clone() }).await.unwrap();
+    system.discard(&ExternalRequest { uid: "another".into(), ..expected.clone() }).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance"], true);
-    native.discard(&expected).await.unwrap();
+    system.discard(&expected).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
     assert_eq!(bench.ironic.node("n2").await["maintenance_reason"], "of a person");
 }
@@ -181,7 +182,7 @@ async fn the_flag_outlives_an_ironic_that_is_killed() {
     let mut bench = Bench::active().await;
     bench.enter(&wish()).await.unwrap();
     bench.ironic.kill();
-    let away = bench.machine().native().unwrap().look(&asked(&wish()), true).await.unwrap_err();
+    let away = bench.machine().maintenance_system().unwrap().look(&asked(&wish()), true).await.unwrap_err();
     assert!(matches!(away, BackendError::Unreachable { .. }), "{away}");
     assert!(bench.leave(&entered(&wish())).await.unwrap_err().is_transient());
     bench.ironic.restart().await;
@@ -198,7 +199,7 @@ async fn the_database_of_ironic_agrees_with_the_hardware_before_the_flag_goes() 
     // Switched off at the machine: in maintenance Ironic does not see it.
     redfish.simulator.set_power(&redfish.system, bmc_simulator::PowerState::Off).unwrap();
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power on");
-    let wish = NativeWish { memory: bench.look(&wish()).await.memory, ..entered(&wish()) };
+    let wish = GateWish { memory: bench.look(&wish()).await.memory, ..entered(&wish()) };
     // A machine takes its time; leaving is called again until it is done.
     for _ in 0..20 {
         match bench.leave(&wish).await {

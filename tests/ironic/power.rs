@@ -92,7 +92,7 @@ async fn a_node_that_is_never_switched_off_is_not() {
     assert!(!held.capabilities().await.unwrap().can(ResetType::ForceOff));
     let refused = held.reset(ResetType::ForceOff).await.unwrap_err();
     assert!(refused.to_string().contains("disable_power_off"), "{refused}");
-    assert!(bench.machine().native().unwrap().would_last(ResetType::ForceOff).await.is_err());
+    assert!(bench.machine().maintenance_system().unwrap().would_last(ResetType::ForceOff).await.is_err());
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use terraform_provider_metal::{
     clock::{Clock, SystemClock},
     kubernetes::{Cluster, ClusterSettings},
     maintenance::{
+        gate::{Asks, GateWish, Standing},
         machine::{self, ResetType},
-        native::{Asks, NativeWish, Standing},
     },
 };
 
@@ -40,8 +40,8 @@ fn backend(world: &World, hold: Hold) -> Metal3Backend {
     Metal3Backend::new(settings, &clock)
 }
 
-fn wish(uid: &str) -> NativeWish {
-    NativeWish {
+fn wish(uid: &str) -> GateWish {
+    GateWish {
         store: "store".to_owned(),
         uid: uid.to_owned(),
         id: format!("ops/{uid}"),
@@ -63,7 +63,7 @@ fn wish(uid: &str) -> NativeWish {
 /// One host and a maintenance of it, as the engine asks the backend about them.
 struct Held {
     machine: Arc<dyn Machine>,
-    wish: NativeWish,
+    wish: GateWish,
 }
 
 impl Held {
@@ -72,7 +72,7 @@ impl Held {
     }
 
     async fn standing(&self) -> Standing {
-        self.machine.native().unwrap().look(&self.wish, true).await.unwrap().standing
+        self.machine.maintenance_system().unwrap().look(&self.wish, true).await.unwrap().standing
     }
 
     async fn until(&self, what: &str, wanted: impl Fn(&Standing) -> bool) -> Standing {
@@ -93,14 +93,14 @@ impl Held {
     async fn enter(&mut self) {
         assert_eq!(self.standing().await, Standing::Absent);
         self.wish.asked = true;
-        self.machine.native().unwrap().enter(&self.wish).await.unwrap();
+        self.machine.maintenance_system().unwrap().enter(&self.wish).await.unwrap();
         self.until("granted", |standing| *standing == Standing::Granted).await;
         self.wish.entered = true;
     }
 
     async fn call_leave(&self) {
         // The operator may write the host at the same moment: then it is read and tried again, as the rules do.
-        while let Err(error) = self.machine.native().unwrap().leave(&self.wish).await {
+        while let Err(error) = self.machine.maintenance_system().unwrap().leave(&self.wish).await {
             assert!(error.is_transient(), "{error}");
         }
     }
@@ -114,7 +114,7 @@ impl Held {
     }
 
     fn under(&self) -> Arc<dyn Machine> {
-        self.machine.native().unwrap().under(&self.wish)
+        self.machine.maintenance_system().unwrap().under(&self.wish)
     }
 }
 
@@ -181,7 +181,7 @@ async fn a_host_is_detached_driven_by_redfish_and_managed_again() {
 
     // Left as it is: the operator itself restores spec.online, and only then the host is left.
     held.call_leave().await;
-    assert_eq!(held.machine.native().unwrap().requests().await.unwrap().len(), 1, "marks stay");
+    assert_eq!(held.machine.maintenance_system().unwrap().requests().await.unwrap().len(), 1, "marks stay");
     held.leave().await;
     let host = world.host("node1").await;
     assert_eq!((status(&host), &host["status"]["poweredOn"]), (("provisioned", "OK"), &json!(true)));
@@ -228,7 +228,7 @@ async fn what_others_do_to_a_host_is_waited_for_and_stays() {
         world.annotate("node1", annotations.clone()).await;
         let Standing::Waiting(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
         assert!(why.contains(word), "{why}");
-        let refused = held.machine.native().unwrap().enter(&held.wish).await.unwrap_err();
+        let refused = held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap_err();
         assert!(refused.is_transient(), "{refused}");
         let there = world.host("node1").await["metadata"]["annotations"].clone();
         let mut gone = json!({});
@@ -303,10 +303,10 @@ async fn a_dead_operator_is_waited_for_on_both_ways() {
     let mut held = Held::new(&backend, "node1", "m1");
     world.running.stop();
     held.wish.asked = true;
-    held.machine.native().unwrap().enter(&held.wish).await.unwrap();
+    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
     // A lost reply: the second call changes nothing.
     let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
-    held.machine.native().unwrap().enter(&held.wish).await.unwrap();
+    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
     assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
     assert!(matches!(held.standing().await, Standing::Entering(_)), "{:?}", held.standing().await);
     assert!(held.under().reset(ResetType::ForceOff).await.is_err(), "it is not ours yet");
@@ -346,7 +346,7 @@ async fn a_dead_run_s_hold_is_found_and_discarded() {
     let requests = other.external_requests().await.unwrap().unwrap();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((request.uid.as_str(), request.store.as_str(), request.server.as_str()), ("m1", "store", "node1"));
-    other.machine("node1").unwrap().native().unwrap().discard(request).await.unwrap();
+    other.machine("node1").unwrap().maintenance_system().unwrap().discard(request).await.unwrap();
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
     world.until("node1", "managed", |host| status(host) == ("provisioned", "OK")).await;
 }
@@ -386,7 +386,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
         assert!(why.contains(word), "{why}");
         let mut asked = wish("m1");
         asked.asked = true;
-        assert!(held.machine.native().unwrap().enter(&asked).await.is_err());
+        assert!(held.machine.maintenance_system().unwrap().enter(&asked).await.is_err());
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
     };
     world.merge("BareMetalHost", "node1", json!({"spec": {"disablePowerOff": true}})).await;
@@ -399,7 +399,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
     refused("HostFirmwareSettings").await;
-    let outlook = held.machine.native().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
+    let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
     assert!(outlook.contains("onReboot") && outlook.contains("refused"), "{outlook}");
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": []})).await;
 
@@ -433,6 +433,6 @@ async fn a_host_of_another_protocol_is_held_and_not_driven() {
     assert!(refused.contains("ipmi") && refused.contains("lock_keys"), "{refused}");
     let can = held.machine.capabilities().await.unwrap();
     assert!(can.resets.is_empty() && can.boot_targets.is_empty(), "{can:?}");
-    let outlook = held.machine.native().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
+    let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
     assert!(outlook.contains("Redfish only"), "{outlook}");
 }

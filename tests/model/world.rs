@@ -271,7 +271,7 @@ impl World {
     pub fn request(&self, actor: usize) -> Request {
         let subject = self.roles[actor].subject(actor);
         Request {
-            native: Vec::new(),
+            gates: Vec::new(),
             uid: uid(subject),
             spec: self.spec(subject, false),
             runner: self.runner(actor),

@@ -239,7 +239,7 @@ async fn a_cancelled_transaction_leaves_nothing_behind() {
         let found = bench.open().await.find(&name).await.unwrap().map(|found| found.record().clone());
         let view = store.view(&key("k")).await.unwrap();
         let record = view.lock.active.iter().find(|record| record.id == name);
-        assert_eq!(found.as_ref(), record);
+        assert_eq!(found.as_ref(), record.map(|record| &**record));
         assert!(record.is_none_or(|record| record.attachment.is_some()));
     }
     finish(&*store, &key("k"), &uid, generation).await.unwrap();

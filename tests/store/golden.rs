@@ -10,11 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
+        gate::{Order, System},
         ids::{Fence, LockKey, Token, Uid},
         invariants::violations,
         lock::{Leases, Request, ServerLock},
         machine::{BootMode, BootOverride, Ignition, MediaSlot, PowerState, PowerTarget, ResetType},
-        native::{Order, System},
         node::{NodeLease, NodeWish},
         operate::{OperationSpec, Proof, WhenOff},
         spec::{BootMethod, BootSpec, CompleteWhen, Kind, Policy, Spec, UrlCheck},
@@ -131,7 +131,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
     };
     lock.claim(claim, at(0)).unwrap();
     let mut wish = asks(&format!("hold-{name}"), 1, full());
-    wish.native = vec![system];
+    wish.gates = vec![system];
     wish.runner.run = Some("ci-4711".into());
     let (uid, generation) = joins(&mut lock, &wish, &leases, at(1));
     let digest = lock.get(&uid).unwrap().digest.clone();
@@ -195,7 +195,7 @@ fn everything() -> Contents {
 }
 
 fn records(contents: &Contents) -> impl Iterator<Item = &Maintenance> {
-    contents.locks.iter().flat_map(|lock| &lock.active).chain(&contents.history)
+    contents.locks.iter().flat_map(|lock| &lock.active).map(|record| &**record).chain(&contents.history)
 }
 
 /// A request as it comes back: another process, another incarnation, and what this version makes of the same wish.
@@ -205,7 +205,7 @@ fn again(record: &Maintenance) -> Request {
         id: record.id.clone(),
         owner: record.owner.clone(),
         spec: record.spec.clone(),
-        native: Vec::new(),
+        gates: Vec::new(),
         runner: runner(9),
         keeps_place: record.keeps_place,
         location: None,

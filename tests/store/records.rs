@@ -48,7 +48,7 @@ pub fn spec() -> Spec {
 pub fn request(name: &str, n: u32) -> Request {
     Request {
         location: None,
-        native: Vec::new(),
+        gates: Vec::new(),
         uid: Uid(uuid::Uuid::now_v7().to_string()),
         id: id(name),
         owner: "team".into(),

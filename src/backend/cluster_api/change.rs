@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
-    maintenance::native::{NativeWish, Standing},
+    maintenance::gate::{GateWish, Standing},
 };
 
 use super::{
@@ -30,7 +30,7 @@ pub(super) fn enter(
     seen: &ClusterView<'_>,
     place: &str,
     server: &str,
-    wish: &NativeWish,
+    wish: &GateWish,
     now: Timestamp,
 ) -> Result<Option<Value>, String> {
     // A reply that was lost may have left our request there.
@@ -38,7 +38,7 @@ pub(super) fn enter(
     if seen.machine.is_some_and(ours) {
         return Ok(None);
     }
-    let fresh = NativeWish { asked: false, ..wish.clone() };
+    let fresh = GateWish { asked: false, ..wish.clone() };
     match standing(seen, place, &fresh, now) {
         Standing::Absent => {}
         standing => return Err(standing.to_string()),
@@ -56,7 +56,7 @@ pub(super) fn enter(
 }
 
 /// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
-pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &NativeWish, now: Timestamp) -> Option<Value> {
+pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: Timestamp) -> Option<Value> {
     let machine = seen.machine.filter(|machine| machine.marked() == Some(Author::of(wish)))?;
     if machine.asked() != LabelValue::No || machine.released().is_none() {
         let annotations = json!({ RELEASED: now.to_string() });
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_machine_is_left_as_it_was_found() {
         let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
-        let asked = NativeWish { asked: true, ..wish.clone() };
+        let asked = GateWish { asked: true, ..wish.clone() };
         let mut skipped = machine();
         skipped["metadata"]["annotations"][SKIP_REMEDIATION] = json!("theirs");
         skipped["metadata"]["annotations"]["pre-terminate.delete.hook.machine.cluster.x-k8s.io/other"] =

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        BackendError, Consumer, NativeRequest,
+        BackendError, Consumer, ExternalRequest,
         cluster::{self, annotation},
     },
     clock::Clock,
@@ -163,7 +163,7 @@ impl Clusters {
     }
 
     /// Requests of ours on any Machine: of the namespaces that are named, else of all.
-    pub(super) async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    pub(super) async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         let named = self.settings.machines.values().map(|machine| machine.namespace.clone());
         let named: std::collections::BTreeSet<String> = named.collect();
         let (management, kind) = (&self.settings.management, self.kind().await?);
@@ -183,10 +183,10 @@ impl Clusters {
 }
 
 /// A request of ours on a Machine, as it is found without knowing whose it is.
-pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
+pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
     let machine = Machine(object);
     let author = machine.marked()?;
-    Some(NativeRequest {
+    Some(ExternalRequest {
         store: author.store,
         uid: author.uid,
         name: format!("the maintenance of {machine}"),

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 
 use crate::{
-    backend::{BackendError, Gate, NativeRequest, Outlook, cluster::not_now},
+    backend::{BackendError, ExternalRequest, Gate, Outlook, cluster::not_now},
     clock::within,
-    maintenance::native::{Loss, NativeView, NativeWish, Order, Standing, System},
+    maintenance::gate::{GateView, GateWish, Loss, Order, Standing, System},
 };
 
 use super::{
@@ -78,7 +78,7 @@ impl MachineGate {
         self.used_by().await
     }
 
-    async fn read(&self, wish: &NativeWish, fresh: bool) -> Result<Read, BackendError> {
+    async fn read(&self, wish: &GateWish, fresh: bool) -> Result<Read, BackendError> {
         self.reaches(wish).await?;
         let missing = || BackendError::Missing {
             address: self.clusters.settings.management.address(),
@@ -97,7 +97,7 @@ impl MachineGate {
     }
 
     /// Refuses a record whose Machine is in other clusters than those that this configuration reaches.
-    async fn reaches(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn reaches(&self, wish: &GateWish) -> Result<(), BackendError> {
         if !wish.memory.contains_key(MANAGEMENT) && !wish.memory.contains_key(WORKLOAD) {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl MachineGate {
     }
 
     /// Until nothing of the request is on the Machine.
-    async fn until_left(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn until_left(&self, wish: &GateWish) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
                 Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => return Ok(()),
@@ -166,16 +166,16 @@ impl Gate for MachineGate {
         }))
     }
 
-    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
         let read = self.read(wish, fresh).await?;
         let seen = read.seen();
         let standing = standing(&seen, &read.place.to_string(), wish, self.clusters.now());
         // How it is before it is asked for is of interest only then.
         let memory = if standing == Standing::Absent { self.memory(&read.place).await? } else { BTreeMap::new() };
-        Ok(NativeView { behind: behind(&seen, wish), standing, boot: None, memory })
+        Ok(GateView { behind: behind(&seen, wish), standing, boot: None, memory })
     }
 
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
         let read = self.read(wish, true).await?;
         let place = read.place.to_string();
         let address = self.clusters.settings.management.address();
@@ -189,8 +189,8 @@ impl Gate for MachineGate {
         }
     }
 
-    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
-        let read = self.read(&NativeWish { asked: true, ..wish.clone() }, true).await?;
+    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+        let read = self.read(&GateWish { asked: true, ..wish.clone() }, true).await?;
         let change = change::leave(&read.seen(), &read.place.to_string(), wish, self.clusters.now());
         match (change, &read.machine) {
             (Some(change), Some(object)) => self.clusters.patch(object, change).await,
@@ -198,14 +198,14 @@ impl Gate for MachineGate {
         }
     }
 
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(Vec::new()) };
         let machine = self.clusters.machine(&place, false).await?;
-        let of_this = |found: NativeRequest| NativeRequest { server: self.server.clone(), ..found };
+        let of_this = |found: ExternalRequest| ExternalRequest { server: self.server.clone(), ..found };
         Ok(machine.iter().filter_map(|object| request(object)).map(of_this).collect())
     }
 
-    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
         let wish = request.wish();
         if let Some(left) = within(TIDY, self.until_left(&wish)).await {
             return left;
@@ -214,7 +214,7 @@ impl Gate for MachineGate {
         Ok(())
     }
 
-    fn by_hand(&self, wish: &NativeWish, _order: Order) -> String {
+    fn by_hand(&self, wish: &GateWish, _order: Order) -> String {
         let configured = || self.clusters.settings.machines.get(&self.server).cloned();
         let place = wish.memory.get(MACHINE).and_then(|text| MachineName::read(text)).or_else(configured);
         let Some(MachineName { namespace, name }) = place else {
@@ -268,7 +268,7 @@ impl Gate for MachineGate {
         Ok(Some(format!("{machine}: {}{asked}; {node}", machine.phase())))
     }
 
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
         if self.place(&BTreeMap::new()).await?.is_none() {
             return Ok(Outlook::default());
         }

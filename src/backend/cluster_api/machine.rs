@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_STORE, OUR_UID, annotation, name, text},
-    maintenance::native::NativeWish,
+    maintenance::gate::GateWish,
 };
 
 /// Label of a Machine: the maintenance controller works on it.
@@ -57,7 +57,7 @@ pub(super) struct Author {
 }
 
 impl Author {
-    pub(super) fn of(wish: &NativeWish) -> Self {
+    pub(super) fn of(wish: &GateWish) -> Self {
         Self { store: wish.store.clone(), uid: wish.uid.clone() }
     }
 }

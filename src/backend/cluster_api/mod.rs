@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use crate::clock::Clock;
 use crate::kubernetes::Cluster;
 
-use super::{BackendError, Gate, GateKind, Machine, NativeRequest};
+use super::{BackendError, ExternalRequest, Gate, GateKind, Machine};
 use clusters::Clusters;
 use gate::MachineGate;
 
@@ -95,7 +95,7 @@ impl GateKind for ClusterApi {
         Arc::new(MachineGate { clusters: Arc::clone(&self.0), server: server.to_owned(), machine })
     }
 
-    async fn requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+    async fn requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
         let settings = &self.0.settings;
         if !settings.lists {
             return None;

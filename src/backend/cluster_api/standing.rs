@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::maintenance::{
+    gate::{GateWish, Standing},
     ids::Uid,
-    native::{NativeWish, Standing},
 };
 
 use super::machine::{Author, LabelValue, Machine, Node};
@@ -23,7 +23,7 @@ pub(super) struct ClusterView<'a> {
 }
 
 /// Where a request stands.
-pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &NativeWish, now: Timestamp) -> Standing {
+pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: Timestamp) -> Standing {
     let Some(machine) = seen.machine else {
         // Deleted with everything that was ours on it.
         return if wish.asked { Standing::Absent } else { Standing::Refused(format!("there is no Machine {place}")) };
@@ -48,7 +48,7 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &NativeWish, n
 }
 
 /// A Machine that is approved stays so whatever becomes of its Node: both are looked at.
-fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &NativeWish) -> Standing {
+fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &GateWish) -> Standing {
     // A Node that was deleted runs nothing.
     let Some(node) = node else { return Standing::Granted };
     // The extension takes its mark from a Node whose Machine is not enabled any more, and the Node goes back into service.
@@ -135,7 +135,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> Standing
 }
 
 /// The maintenance of ours that has the Machine, where its end is all that is waited for.
-pub(super) fn behind(seen: &ClusterView<'_>, wish: &NativeWish) -> Option<Uid> {
+pub(super) fn behind(seen: &ClusterView<'_>, wish: &GateWish) -> Option<Uid> {
     let author = seen.machine?.marked().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
     Some(Uid(author.uid))
 }
@@ -152,7 +152,7 @@ mod tests {
         Timestamp::from_second(1_000 + seconds).unwrap()
     }
 
-    fn stands(machine: &Value, node: Option<&Value>, wish: &NativeWish) -> Standing {
+    fn stands(machine: &Value, node: Option<&Value>, wish: &GateWish) -> Standing {
         let machine: DynamicObject = serde_json::from_value(machine.clone()).unwrap();
         let node: Option<DynamicObject> = node.map(|node| serde_json::from_value(node.clone()).unwrap());
         let seen = ClusterView { machine: Some(Machine(&machine)), node: node.as_ref().map(Node), used_by: None };
@@ -229,7 +229,7 @@ mod tests {
     /// From the request to the last mark.
     #[test]
     fn it_is_ours_until_the_node_is_free_and_stays_free() {
-        let wish = NativeWish { asked: true, ..testing::wish() };
+        let wish = GateWish { asked: true, ..testing::wish() };
         let ours = merged(machine(), &testing::marks(&wish));
         let label = |value: Value| json!({ "metadata": { "labels": { "runtime-extension-maintenance-controller.cloud.sap/maintenance": value } } });
         let labelled = |value: &str| merged(ours.clone(), &label(json!(value)));
@@ -247,7 +247,7 @@ mod tests {
             matches!(stands(&labelled("approved"), Some(&undrained), &wish), Standing::Entering(_)),
             "nothing is drained"
         );
-        let held = NativeWish { entered: true, ..wish.clone() };
+        let held = GateWish { entered: true, ..wish.clone() };
         assert_eq!(stands(&labelled("approved"), Some(&drained), &held), Standing::Granted);
         let back = state("operational", Value::Null);
         assert!(matches!(stands(&labelled("approved"), Some(&back), &held), Standing::Lost(_)), "it runs Pods again");

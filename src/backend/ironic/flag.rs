@@ -5,8 +5,8 @@
 //! with our reason (conductor/manager.py, `_power_failure_recovery`); clearing the flag removes reason and fault.
 
 use crate::maintenance::{
+    gate::{GateWish, Standing},
     ids::Uid,
-    native::{NativeWish, Standing},
 };
 
 use super::{
@@ -27,7 +27,7 @@ pub(super) fn mark(node: &Node) -> Option<Mark> {
 }
 
 /// Whether the flag is there for this very maintenance.
-pub(super) fn is_ours(node: &Node, wish: &NativeWish) -> bool {
+pub(super) fn is_ours(node: &Node, wish: &GateWish) -> bool {
     mark(node).is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
 }
 
 /// Where the flag of a maintenance stands, or whether an operation may go on beside it.
-pub(super) fn standing(node: &Node, wish: &NativeWish) -> Standing {
+pub(super) fn standing(node: &Node, wish: &GateWish) -> Standing {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
         return Standing::Refused(format!("it is another node now ({}, was {known})", node.uuid));
     }
@@ -91,7 +91,7 @@ pub(super) fn standing(node: &Node, wish: &NativeWish) -> Standing {
 }
 
 /// The maintenance of the same store whose flag is all that ours waits for.
-pub(super) fn behind(node: &Node, wish: &NativeWish) -> Option<Uid> {
+pub(super) fn behind(node: &Node, wish: &GateWish) -> Option<Uid> {
     let mark = mark(node).filter(|mark| mark.store == wish.store && mark.uid != wish.uid)?;
     node.fault.is_none().then_some(Uid(mark.uid))
 }
@@ -116,12 +116,12 @@ mod tests {
         Node { maintenance: true, maintenance_reason: Some(reason.into()), ..node() }
     }
 
-    fn asked() -> NativeWish {
-        NativeWish { asked: true, ..wish() }
+    fn asked() -> GateWish {
+        GateWish { asked: true, ..wish() }
     }
 
-    fn entered() -> NativeWish {
-        NativeWish { entered: true, ..asked() }
+    fn entered() -> GateWish {
+        GateWish { entered: true, ..asked() }
     }
 
     #[test]
@@ -143,10 +143,10 @@ mod tests {
         let faulty = Node { fault: Some("power failure".into()), ..ours.clone() };
         assert!(matches!(standing(&faulty, &asked()), Standing::Failed(_)));
         assert!(matches!(standing(&faulty, &entered()), Standing::Lost(_)));
-        let other = NativeWish { uid: "another".into(), ..wish() };
+        let other = GateWish { uid: "another".into(), ..wish() };
         assert!(matches!(standing(&ours, &other), Standing::Waiting(_)), "it ends by itself");
         assert_eq!(behind(&ours, &other), Some(Uid(wish().uid)));
-        assert_eq!(behind(&ours, &NativeWish { store: "elsewhere".into(), ..other }), None);
+        assert_eq!(behind(&ours, &GateWish { store: "elsewhere".into(), ..other }), None);
         assert_eq!(behind(&ours, &wish()), None);
     }
 

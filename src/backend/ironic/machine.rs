@@ -7,10 +7,10 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, Identity, Machine, NativeMaintenance, PowerControl, ServiceControl},
+    backend::{BackendError, Identity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
     maintenance::{
+        gate::GateWish,
         machine::{Capabilities, MachineDescription, MachineView, ResetType},
-        native::NativeWish,
     },
 };
 
@@ -32,7 +32,7 @@ pub(super) struct NodeMachine {
     /// Its name or UUID, as configured.
     pub(super) server: String,
     /// The maintenance under which it is changed; `None`: beside whatever goes on.
-    pub(super) held: Option<NativeWish>,
+    pub(super) held: Option<GateWish>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
 }
@@ -176,7 +176,7 @@ impl Machine for NodeMachine {
         Some(self)
     }
 
-    fn native(&self) -> Option<&dyn NativeMaintenance> {
+    fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         Some(self)
     }
 }

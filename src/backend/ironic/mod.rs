@@ -11,11 +11,11 @@ mod client;
 mod clouds;
 mod flag;
 mod fleet;
+mod gate;
 mod identity;
 mod keystone;
 mod machine;
 mod media;
-mod native;
 mod node;
 mod plug;
 mod reason;
@@ -32,7 +32,7 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, ExternalState, Listed, Machine, NativeRequest, machines::Machines};
+use super::{Backend, BackendError, ExternalRequest, ExternalState, Listed, Machine, machines::Machines};
 
 use client::Client;
 use fleet::Fleet;
@@ -125,8 +125,8 @@ impl Backend for IronicBackend {
         Some(ExternalState { state, user: node.instance_uuid.clone() })
     }
 
-    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
-        Some(native::requests(&self.fleet).await)
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
+        Some(gate::requests(&self.fleet).await)
     }
 
     async fn close(&self) {}

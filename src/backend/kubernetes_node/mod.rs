@@ -30,7 +30,7 @@ use crate::{
     kubernetes::{Cluster, ClusterError, Request},
     maintenance::{
         drain::{DrainView, DrainWish},
-        native::NativeWish,
+        gate::GateWish,
     },
 };
 
@@ -88,7 +88,7 @@ fn is_cordoned(node: &DynamicObject) -> bool {
     node.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
 }
 
-fn is_ours(node: &DynamicObject, by: &NativeWish) -> bool {
+fn is_ours(node: &DynamicObject, by: &GateWish) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
@@ -166,7 +166,7 @@ impl NodeDrain for KubernetesNodes {
         self.cluster.address()
     }
 
-    async fn look(&self, node: &str, by: &NativeWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
+    async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
         let cluster = self.uid.get_or_try_init(|| cluster::uid(&self.cluster, meaning)).await?.clone();
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
         let (is_ready, ours) = (is_ready(&found), is_ours(&found, by));
@@ -200,7 +200,7 @@ impl NodeDrain for KubernetesNodes {
         Ok(view)
     }
 
-    async fn cordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
+    async fn cordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError> {
         let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
         let found = self.node(node).await?.ok_or_else(missing)?;
         if is_cordoned(&found) {
@@ -246,7 +246,7 @@ impl NodeDrain for KubernetesNodes {
         Ok(ours.collect())
     }
 
-    async fn uncordon(&self, node: &str, by: &NativeWish) -> Result<(), BackendError> {
+    async fn uncordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError> {
         let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
         let marks: BTreeMap<&str, Value> =
             cluster::MARKS.into_iter().chain([WAS_READY]).map(|key| (key, Value::Null)).collect();

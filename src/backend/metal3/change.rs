@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
-    maintenance::native::{NativeWish, Standing},
+    maintenance::gate::{GateWish, Standing},
 };
 
 use super::{
@@ -19,12 +19,12 @@ use super::{
 const MARKS: [&str; 10] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASON, HOLD, BEFORE, RELEASED];
 
 /// The change that enters a host; the error says why it is not possible now. `Ok(None)`: it was entered already.
-pub(super) fn enter(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Timestamp) -> Result<Option<Value>, String> {
+pub(super) fn enter(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp) -> Result<Option<Value>, String> {
     // A reply that was lost may have left our request there.
     if host.marked().as_ref() == Some(&Author::of(wish)) {
         return Ok(None);
     }
-    let fresh = NativeWish { asked: false, ..wish.clone() };
+    let fresh = GateWish { asked: false, ..wish.clone() };
     match standing(host, &fresh, hold, now) {
         Standing::Absent => {}
         standing => return Err(standing.to_string()),
@@ -55,7 +55,7 @@ pub(super) fn enter(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Timestam
 }
 
 /// The change that leaves a host, or removes what leaving it left; `None`: nothing of ours is to be changed now.
-pub(super) fn leave(host: Host<'_>, wish: &NativeWish, now: Timestamp) -> Option<Value> {
+pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<Value> {
     let ours = Author::of(wish);
     let marked = host.marked().as_ref() == Some(&ours);
     let detached = host.detached_by().as_ref() == Some(&ours);

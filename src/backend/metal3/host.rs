@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
-use crate::maintenance::{machine::PowerTarget, native::NativeWish};
+use crate::maintenance::{gate::GateWish, machine::PowerTarget};
 
 /// The group of all kinds.
 const GROUP: &str = "metal3.io";
@@ -115,13 +115,13 @@ pub(super) struct Author {
 }
 
 impl Author {
-    pub(super) fn of(wish: &NativeWish) -> Self {
+    pub(super) fn of(wish: &GateWish) -> Self {
         Self { uid: wish.uid.clone(), store: wish.store.clone() }
     }
 }
 
 /// The value of our detached annotation: deletion is delayed, and we are named.
-pub(super) fn detached_value(wish: &NativeWish) -> String {
+pub(super) fn detached_value(wish: &GateWish) -> String {
     json!({ "deleteAction": "delay", MANAGER: Author::of(wish) }).to_string()
 }
 
@@ -132,7 +132,7 @@ pub(super) fn reboot_key(uid: &str) -> String {
 }
 
 /// `spec.consumerRef` of a host that has no consumer: others then do not choose it while it is held.
-pub(super) fn consumer(wish: &NativeWish, namespace: &str) -> Value {
+pub(super) fn consumer(wish: &GateWish, namespace: &str) -> Value {
     json!({ "apiVersion": format!("{MANAGER}/v1"), "kind": "Maintenance", "name": wish.uid, "namespace": namespace })
 }
 

@@ -12,7 +12,7 @@ use crate::{
     backend::{BackendError, cluster, redfish::Trust},
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror},
-    maintenance::native::NativeWish,
+    maintenance::gate::GateWish,
 };
 
 use super::{
@@ -126,7 +126,7 @@ impl Hosts {
     }
 
     /// Refuses a record whose hosts are in another namespace: a host of that name here is another machine.
-    pub(super) fn reaches(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    pub(super) fn reaches(&self, wish: &GateWish) -> Result<(), BackendError> {
         match &wish.namespace {
             Some(theirs) if *theirs != self.namespace => Err(BackendError::Elsewhere {
                 message: format!(

@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::{
     backend::{
-        BackendError, BootControl, Consumer, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
+        BackendError, BootControl, Consumer, Identity, Machine, MaintenanceSystem, MediaControl, PowerControl,
         cluster::{not_now, text},
     },
     maintenance::{
+        gate::{GateWish, Standing},
         machine::{
             BootOption, BootOverride, Capabilities, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
         },
-        native::{NativeWish, Standing},
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) struct HostMachine {
     pub(super) hosts: Arc<Hosts>,
     pub(super) name: String,
     /// The maintenance under which it is changed; `None`: beside all others.
-    pub(super) held: Option<NativeWish>,
+    pub(super) held: Option<GateWish>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
     pub(super) link: Arc<BmcLink>,
@@ -174,7 +174,7 @@ impl Machine for HostMachine {
         Ok(Capabilities { resets, ..Capabilities::default() })
     }
 
-    fn native(&self) -> Option<&dyn NativeMaintenance> {
+    fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         Some(self)
     }
 

@@ -8,11 +8,11 @@
 mod address;
 mod change;
 mod firmware;
+mod gate;
 mod host;
 mod hosts;
 mod link;
 mod machine;
-mod native;
 mod plug;
 mod standing;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use crate::{
 };
 
 use super::{
-    Backend, BackendError, ExternalState, Listed, Machine, NativeRequest,
+    Backend, BackendError, ExternalRequest, ExternalState, Listed, Machine,
     machines::{Machines, end_sessions},
     plug::BackendPlugin as _,
     redfish::Trust,
@@ -117,9 +117,9 @@ impl Backend for Metal3Backend {
         Some(ExternalState { state, user: host.consumer() })
     }
 
-    async fn external_requests(&self) -> Option<Result<Vec<NativeRequest>, BackendError>> {
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
         let hosts = self.hosts.all().await;
-        Some(hosts.map(|hosts| hosts.iter().filter_map(|host| native::request(host)).collect()))
+        Some(hosts.map(|hosts| hosts.iter().filter_map(|host| gate::request(host)).collect()))
     }
 
     async fn close(&self) {

@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     backend::cluster_api,
     maintenance::{
+        gate::{GateWish, Standing},
         machine::PowerTarget,
-        native::{NativeWish, Standing},
     },
 };
 
@@ -22,7 +22,7 @@ const SAME_NODE: SignedDuration = SignedDuration::from_mins(3);
 const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
 
 /// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered says its own.
-pub(super) fn standing(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Timestamp) -> Standing {
+pub(super) fn standing(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp) -> Standing {
     if !wish.enters {
         return beside(host, wish);
     }
@@ -54,7 +54,7 @@ pub(super) fn standing(host: Host<'_>, wish: &NativeWish, hold: Hold, now: Times
 }
 
 /// Whether a host that is not ours may be taken or operated on now.
-fn beside(host: Host<'_>, wish: &NativeWish) -> Standing {
+fn beside(host: Host<'_>, wish: &GateWish) -> Standing {
     let shown = host.shown();
     let waits = |why: String| Standing::Waiting(why);
     if host.is_deleting() {
@@ -118,7 +118,7 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> Standing {
 }
 
 /// A host with our annotations, under the hold `power_off`.
-fn kept_off(host: Host<'_>, wish: &NativeWish, now: Timestamp) -> Standing {
+fn kept_off(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Standing {
     let (shown, key) = (host.shown(), reboot_key(&wish.uid));
     let has_key = host.0.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&key));
     if host.released().is_some() && !has_key {

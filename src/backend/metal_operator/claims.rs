@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     backend::BackendError,
-    maintenance::native::{Asks, NativeWish},
+    maintenance::gate::{Asks, GateWish},
 };
 
 use super::{
@@ -47,7 +47,7 @@ pub(super) async fn approval(fleet: &Fleet, found: &Found, claim: &str) -> Resul
 }
 
 /// What is waited for where a server must have an owner and has none.
-pub(super) fn unclaimed(wish: &NativeWish, server: &DynamicObject) -> Option<String> {
+pub(super) fn unclaimed(wish: &GateWish, server: &DynamicObject) -> Option<String> {
     let alone = wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
     alone.then(|| "a ServerClaim: the Server is unclaimed (require_claim)".to_owned())
 }

@@ -9,15 +9,15 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        Backend as _, BackendError, BootControl, Identity, Machine, MediaControl, NativeMaintenance, PowerControl,
+        Backend as _, BackendError, BootControl, Identity, Machine, MaintenanceSystem, MediaControl, PowerControl,
         redfish::RedfishBackend,
     },
     maintenance::{
+        gate::GateWish,
         machine::{
             BootOption, BootOverride, Capabilities, Ignition, MachineDescription, MachineView, MediaSlot, PowerState,
             ResetType,
         },
-        native::NativeWish,
     },
 };
 
@@ -40,7 +40,7 @@ pub(super) struct OperatorMachine {
     pub(super) fleet: Arc<Fleet>,
     pub(super) name: String,
     /// The maintenance under which it is changed; `None`: beside whatever goes on.
-    pub(super) held: Option<NativeWish>,
+    pub(super) held: Option<GateWish>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
     /// Its BMC, once it was asked.
@@ -77,11 +77,11 @@ impl OperatorMachine {
         if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
     }
 
-    pub(super) fn request<'a>(&'a self, wish: &'a NativeWish) -> Request<'a> {
+    pub(super) fn request<'a>(&'a self, wish: &'a GateWish) -> Request<'a> {
         Request { fleet: &self.fleet, server: &self.name, wish }
     }
 
-    fn held(&self) -> Result<&NativeWish, BackendError> {
+    fn held(&self) -> Result<&GateWish, BackendError> {
         self.held.as_ref().ok_or_else(|| BackendError::Unsupported {
             address: self.address(),
             what: "what metal-operator boots is changed only in a maintenance".to_owned(),
@@ -89,7 +89,7 @@ impl OperatorMachine {
     }
 
     /// What the operator's template says, as a boot override.
-    async fn template(&self, wish: &NativeWish) -> Result<BootOverride, BackendError> {
+    async fn template(&self, wish: &GateWish) -> Result<BootOverride, BackendError> {
         let object = self.request(wish).object(self.fresh).await?;
         let none = BootOverride {
             enabled: Some("Disabled".to_owned()),
@@ -178,7 +178,7 @@ impl Machine for OperatorMachine {
         })
     }
 
-    fn native(&self) -> Option<&dyn NativeMaintenance> {
+    fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         Some(self)
     }
 }

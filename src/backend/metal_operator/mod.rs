@@ -8,9 +8,9 @@ mod claims;
 mod discovery;
 mod errors;
 mod fleet;
+mod gate;
 mod link;
 mod machine;
-mod native;
 mod objects;
 mod operation;
 mod orphans;
@@ -35,7 +35,7 @@ use crate::{
 };
 
 use super::{
-    Backend, BackendError, Listed, Machine, NativeOwnership,
+    Backend, BackendError, ExternalOwnership, Listed, Machine,
     machines::{Machines, end_sessions},
     plug::BackendPlugin as _,
     redfish::Trust,
@@ -112,7 +112,7 @@ impl Backend for MetalOperatorBackend {
         self.fleet.shelf.put(sha256, content);
     }
 
-    fn ownership(&self) -> Option<&dyn NativeOwnership> {
+    fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         Some(self)
     }
 

@@ -94,7 +94,7 @@ pub(super) fn whose(object: &DynamicObject) -> String {
 }
 
 /// Annotations that say whose something is.
-pub(super) fn our_annotations(wish: &crate::maintenance::native::NativeWish) -> BTreeMap<String, String> {
+pub(super) fn our_annotations(wish: &crate::maintenance::gate::GateWish) -> BTreeMap<String, String> {
     let mut all = marks(wish);
     let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
     all.extend(REASONS.map(|key| (key.to_owned(), reason.clone())));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
 
-use crate::backend::{BackendError, NativeRequest};
+use crate::backend::{BackendError, ExternalRequest};
 
 use super::{
     discovery::Way,
@@ -14,9 +14,9 @@ use super::{
 };
 
 /// What one of our annotated objects asks. Another one asks nothing of ours.
-fn request(object: &DynamicObject, parks: bool) -> Option<NativeRequest> {
+fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequest> {
     let full = full_name(object);
-    Some(NativeRequest {
+    Some(ExternalRequest {
         store: annotation(object, OUR_STORE)?.to_owned(),
         uid: annotation(object, OUR_UID)?.to_owned(),
         server: if parks { full.clone() } else { text(object, "/spec/serverRef/name")?.to_owned() },
@@ -28,7 +28,7 @@ fn request(object: &DynamicObject, parks: bool) -> Option<NativeRequest> {
 }
 
 /// Those for every server.
-pub(super) async fn all(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendError> {
+pub(super) async fn all(fleet: &Fleet) -> Result<Vec<ExternalRequest>, BackendError> {
     use super::errors::error;
     if fleet.found().await?.way == Way::Park {
         let servers = fleet.servers.all().await.map_err(error)?;
@@ -40,7 +40,7 @@ pub(super) async fn all(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendErro
 }
 
 /// Those for one server.
-pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<NativeRequest>, BackendError> {
+pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<ExternalRequest>, BackendError> {
     if fleet.found().await?.way == Way::Park {
         let server = fleet.server(server, false).await?;
         return Ok(server.iter().filter_map(|server| request(server, true)).collect());
@@ -49,7 +49,7 @@ pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<NativeRequest>
 }
 
 /// Takes back a `ServerMaintenance` whose maintenance is no more.
-pub(super) async fn discard(fleet: &Fleet, request: &NativeRequest) -> Result<(), BackendError> {
+pub(super) async fn discard(fleet: &Fleet, request: &ExternalRequest) -> Result<(), BackendError> {
     let Some((mirror, kind)) = fleet.maintenances().await? else { return Ok(()) };
     let full = request.name.rsplit(' ').next().unwrap_or_default();
     let Some((namespace, name)) = full.split_once('/') else { return Ok(()) };

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::{
-        BackendError, Binding, NativeAsked, NativeClaim, NativeClaimView, NativeOwnership, NativeRequest, NativeState,
-        NativeWord, NativeWordView, Toleration,
+        ApprovalMark, ApprovalMarkView, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership,
+        ExternalRequest, ExternalWaiter, GateState, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
 };
@@ -28,9 +28,9 @@ use super::{
 };
 
 /// What a claim says.
-fn view(found: &Found, claim: &DynamicObject) -> NativeClaimView {
+fn view(found: &Found, claim: &DynamicObject) -> ExternalClaimView {
     let own = |text: Option<&str>| text.map(str::to_owned);
-    NativeClaimView {
+    ExternalClaimView {
         id: full_name(claim),
         uid: claim.metadata.uid.clone().unwrap_or_default(),
         owner: own(annotation(claim, OUR_OWNER)),
@@ -93,25 +93,25 @@ async fn hindrance(
 }
 
 #[async_trait]
-impl NativeOwnership for MetalOperatorBackend {
+impl ExternalOwnership for MetalOperatorBackend {
     fn address(&self) -> String {
         self.fleet.cluster.address()
     }
 
-    async fn state(&self, server: &str, fresh: bool) -> Result<NativeState, BackendError> {
+    async fn state(&self, server: &str, fresh: bool) -> Result<GateState, BackendError> {
         let object = self.fleet.known(server, fresh).await?;
         let state = text(&object, "/status/state").unwrap_or_default().to_owned();
         let retained = text(&object, "/spec/reclaimPolicy") == Some("Retain");
-        Ok(NativeState { state, claim: reference(&object, "/spec/serverClaimRef"), retained })
+        Ok(GateState { state, claim: reference(&object, "/spec/serverClaimRef"), retained })
     }
 
-    async fn claims(&self) -> Result<Vec<NativeClaimView>, BackendError> {
+    async fn claims(&self) -> Result<Vec<ExternalClaimView>, BackendError> {
         let found = self.fleet.found().await?;
         let all = self.fleet.claims.all().await.map_err(error)?;
         Ok(all.iter().map(|claim| view(found, claim)).collect())
     }
 
-    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<NativeClaimView>, BackendError> {
+    async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<ExternalClaimView>, BackendError> {
         let found = self.fleet.found().await?;
         Ok(self.fleet.claim(id, fresh).await?.map(|claim| view(found, &claim)))
     }
@@ -158,7 +158,7 @@ impl NativeOwnership for MetalOperatorBackend {
         }
     }
 
-    async fn claim(&self, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
+    async fn claim(&self, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
         let tolerates = self.tolerates().await?;
         if let (false, Err(what)) = (wanted.tolerations.is_empty(), &tolerates) {
@@ -240,25 +240,25 @@ impl NativeOwnership for MetalOperatorBackend {
         format!("{claim}-ignition-{}", sha256.get(..8).unwrap_or(sha256))
     }
 
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         orphans::all(&self.fleet).await
     }
 
-    async fn asked(&self, server: &str) -> Result<Vec<NativeAsked>, BackendError> {
+    async fn asked(&self, server: &str) -> Result<Vec<ExternalWaiter>, BackendError> {
         let all = self.fleet.maintenances_of(server).await?;
         let live = all.iter().filter(|it| it.metadata.deletion_timestamp.is_none());
         Ok(live.map(|it| asked(it)).collect())
     }
 
-    async fn word(&self, word: &NativeWord) -> Result<NativeWordView, BackendError> {
+    async fn word(&self, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError> {
         word::look(&self.fleet, word).await
     }
 
-    async fn approve(&self, word: &NativeWord) -> Result<(), BackendError> {
+    async fn approve(&self, word: &ApprovalMark) -> Result<(), BackendError> {
         word::approve(&self.fleet, word).await
     }
 
-    async fn withdraw(&self, word: &NativeWord) -> Result<(), BackendError> {
+    async fn withdraw(&self, word: &ApprovalMark) -> Result<(), BackendError> {
         word::withdraw(&self.fleet, word).await
     }
 
@@ -277,7 +277,7 @@ impl MetalOperatorBackend {
     }
 
     /// Whether a claim that is there may be made what is wanted.
-    fn may_change(&self, claim: &DynamicObject, wanted: &NativeClaim, uid: Option<&str>) -> Result<(), BackendError> {
+    fn may_change(&self, claim: &DynamicObject, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
         let refused = |why: String| BackendError::Unsupported { address: self.fleet.cluster.address(), what: why };
         if let Some(uid) = uid {
@@ -308,13 +308,13 @@ impl MetalOperatorBackend {
 }
 
 /// Whose it is, for people and for us.
-fn annotations(wanted: &NativeClaim) -> Map<String, Value> {
+fn annotations(wanted: &ExternalClaim) -> Map<String, Value> {
     let contact = wanted.contact.as_ref().map(|contact| (OUR_CONTACT, contact));
     let all = [(OUR_OWNER, &wanted.owner), (OUR_RUN, &wanted.run)].into_iter().chain(contact);
     all.map(|(key, value)| (key.to_owned(), json!(value))).collect()
 }
 
-fn spec(wanted: &NativeClaim, secret: Option<&str>) -> Map<String, Value> {
+fn spec(wanted: &ExternalClaim, secret: Option<&str>) -> Map<String, Value> {
     let power = match wanted.power {
         PowerTarget::On => "On",
         PowerTarget::Off => "Off",
@@ -334,10 +334,10 @@ fn spec(wanted: &NativeClaim, secret: Option<&str>) -> Map<String, Value> {
 }
 
 /// What a `ServerMaintenance` asks, and who.
-fn asked(request: &DynamicObject) -> NativeAsked {
+fn asked(request: &DynamicObject) -> ExternalWaiter {
     let own = |text: Option<&str>| text.map(str::to_owned);
     let manager = || request.metadata.managed_fields.iter().flatten().find_map(|entry| entry.manager.clone());
-    NativeAsked {
+    ExternalWaiter {
         id: own(annotation(request, OUR_ID)).unwrap_or_else(|| full_name(request)),
         store: own(annotation(request, OUR_STORE)),
         name: full_name(request),

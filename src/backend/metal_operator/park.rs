@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     backend::BackendError,
     maintenance::{
+        gate::{Asks, GateView, GateWish, Standing},
         ids::Uid,
-        native::{Asks, NativeView, NativeWish, Standing},
     },
 };
 
@@ -34,7 +34,7 @@ const UNCLAIMABLE: &str = "unclaimable";
 pub(super) struct Parking<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) server: &'a str,
-    pub(super) wish: &'a NativeWish,
+    pub(super) wish: &'a GateWish,
 }
 
 /// Whether a server is parked, as the operator says.
@@ -47,18 +47,18 @@ impl Parking<'_> {
         annotation(server, OUR_UID) == Some(&self.wish.uid) && annotation(server, OUR_STORE) == Some(&self.wish.store)
     }
 
-    pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
+    pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
             let standing = if self.wish.asked { Standing::Lost(why) } else { Standing::Refused(why) };
-            return Ok(NativeView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
         let behind = match &standing {
             Standing::Waiting(_) => self.behind(&server).await?,
             _ => None,
         };
-        Ok(NativeView { standing, boot: None, memory: memory(&server), behind })
+        Ok(GateView { standing, boot: None, memory: memory(&server), behind })
     }
 
     /// The maintenance of the same store for which the server is parked, unless ours could not start after it.

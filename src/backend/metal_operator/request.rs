@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     backend::BackendError,
     maintenance::{
+        gate::{Asks, BootReadiness, GateView, GateWish, Standing},
         ids::Uid,
-        native::{Asks, BootReadiness, NativeView, NativeWish, Standing},
     },
 };
 
@@ -33,7 +33,7 @@ use super::{
 pub(super) struct Request<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) server: &'a str,
-    pub(super) wish: &'a NativeWish,
+    pub(super) wish: &'a GateWish,
 }
 
 /// What is there of a request, read at one moment.
@@ -76,7 +76,7 @@ impl Request<'_> {
         annotation(object, OUR_STORE) == Some(&self.wish.store) && annotation(object, OUR_ID) == Some(&self.wish.id)
     }
 
-    pub(super) async fn look(&self, fresh: bool) -> Result<NativeView, BackendError> {
+    pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         use Standing::{Failed, Leftovers, Lost, Refused};
         let view = self.look_once(fresh).await?;
         // Each kind has a watch of its own, and two of them may be at two moments: what would end a wait is looked at again.
@@ -86,7 +86,7 @@ impl Request<'_> {
         self.look_once(true).await
     }
 
-    async fn look_once(&self, fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look_once(&self, fresh: bool) -> Result<GateView, BackendError> {
         let found = self.fleet.found().await?;
         let seen = self.seen(fresh).await?;
         let boot = match seen.object.as_ref().filter(|object| self.is_ours(object)) {
@@ -98,7 +98,7 @@ impl Request<'_> {
             Standing::Waiting(_) => self.behind(found, &seen).await?,
             _ => None,
         };
-        Ok(NativeView { standing, boot, memory: BTreeMap::new(), behind })
+        Ok(GateView { standing, boot, memory: BTreeMap::new(), behind })
     }
 
     /// The maintenance of the same store that has the server, unless ours could not start after it.

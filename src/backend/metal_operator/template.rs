@@ -4,7 +4,7 @@
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::{backend::BackendError, maintenance::native::BootReadiness};
+use crate::{backend::BackendError, maintenance::gate::BootReadiness};
 
 use super::{
     objects::{METAL, OUR_BOOT, OUR_OLD_BOOT, annotation, full_name, reference, resource, text},

@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use crate::{
-    backend::{BackendError, NativeWord, NativeWordView},
+    backend::{ApprovalMark, ApprovalMarkView, BackendError},
     kubernetes::Cluster,
 };
 
@@ -36,7 +36,7 @@ struct Place {
 
 impl Place {
     /// The place of a word; `None` when what it is written on is gone.
-    async fn of(fleet: &Fleet, word: &NativeWord) -> Result<Option<Self>, BackendError> {
+    async fn of(fleet: &Fleet, word: &ApprovalMark) -> Result<Option<Self>, BackendError> {
         let found = fleet.found().await?;
         match &word.node {
             None => Self::on_claim(fleet, found, word).await,
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    async fn on_claim(fleet: &Fleet, found: &Found, word: &NativeWord) -> Result<Option<Self>, BackendError> {
+    async fn on_claim(fleet: &Fleet, found: &Found, word: &ApprovalMark) -> Result<Option<Self>, BackendError> {
         let claim = fleet.claim(&word.claim, true).await?;
         // Another claim of that name is another owner's, or a later one of the same.
         let claim = claim.filter(|it| word.claim_uid.is_none() || it.metadata.uid == word.claim_uid);
@@ -98,7 +98,7 @@ impl Place {
     }
 
     /// The keys that this word wrote and that are there.
-    fn ours(&self, word: &NativeWord) -> Vec<&'static str> {
+    fn ours(&self, word: &ApprovalMark) -> Vec<&'static str> {
         let marked = annotation(&self.object, OUR_WORD) == Some(&word.uid);
         self.keys.iter().copied().filter(|key| marked && self.holds(key) && self.is_ours(key)).collect()
     }
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-fn gone(word: &NativeWord) -> String {
+fn gone(word: &ApprovalMark) -> String {
     match &word.node {
         Some(node) => format!("there is no Node {node:?}"),
         None => format!("ServerClaim {} is not there any more", word.claim),
@@ -120,16 +120,16 @@ fn gone(word: &NativeWord) -> String {
 }
 
 /// What is there of a yes.
-pub(super) async fn look(fleet: &Fleet, word: &NativeWord) -> Result<NativeWordView, BackendError> {
+pub(super) async fn look(fleet: &Fleet, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError> {
     let Some(place) = Place::of(fleet, word).await? else {
-        return Ok(NativeWordView { place: gone(word), present: false, ours: false });
+        return Ok(ApprovalMarkView { place: gone(word), present: false, ours: false });
     };
     let ours = !place.ours(word).is_empty();
-    Ok(NativeWordView { place: place.name, present: place.present, ours })
+    Ok(ApprovalMarkView { place: place.name, present: place.present, ours })
 }
 
 /// Writes a yes, unless there is one.
-pub(super) async fn approve(fleet: &Fleet, word: &NativeWord) -> Result<(), BackendError> {
+pub(super) async fn approve(fleet: &Fleet, word: &ApprovalMark) -> Result<(), BackendError> {
     let Some(place) = Place::of(fleet, word).await? else {
         let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };
         return Err(BackendError::Missing { address: cluster.address(), what: gone(word) });
@@ -141,7 +141,7 @@ pub(super) async fn approve(fleet: &Fleet, word: &NativeWord) -> Result<(), Back
 }
 
 /// Takes exactly this yes back, and nobody else's.
-pub(super) async fn withdraw(fleet: &Fleet, word: &NativeWord) -> Result<(), BackendError> {
+pub(super) async fn withdraw(fleet: &Fleet, word: &ApprovalMark) -> Result<(), BackendError> {
     let Some(place) = Place::of(fleet, word).await? else { return Ok(()) };
     if annotation(&place.object, OUR_WORD) != Some(&word.uid) {
         return Ok(());

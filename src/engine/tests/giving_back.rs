@@ -140,8 +140,8 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     let seen = operator.active(&held.record.id).await.unwrap().generation;
     let calls = world.machine.calls.load(Ordering::SeqCst);
     assert!(operator.abandon(&held.record.id, seen + 1, "gone", None, &control()).await.is_err(), "another generation");
-    let (_, native) = operator.abandon(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
-    assert_eq!(native, None);
+    let (_, request) = operator.abandon(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
+    assert_eq!(request, None);
     assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();
     assert!(audit[0].detail.contains("scrapped; nothing was put back"), "{audit:?}");

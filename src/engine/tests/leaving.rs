@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    backend::{Gate, NativeMaintenance, NativeRequest, Outlook},
-    maintenance::native::{NativeView, NativeWish, Order, Standing, System},
+    backend::{ExternalRequest, Gate, MaintenanceSystem, Outlook},
+    maintenance::gate::{GateView, GateWish, Order, Standing, System},
 };
 
 /// What the system says and has.
@@ -38,7 +38,7 @@ impl Gate for Operated {
         let order = if flag { Order::Ours } else { Order::Theirs };
         Ok(Some(System { owners: !flag, ..System::own("theirs", order, true) }))
     }
-    async fn look(&self, wish: &NativeWish, _fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look(&self, wish: &GateWish, _fresh: bool) -> Result<GateView, BackendError> {
         let said = self.said.lock().unwrap();
         failing(said.look.as_ref())?;
         let standing = match &said.request {
@@ -47,43 +47,43 @@ impl Gate for Operated {
             Some(uid) if *uid == wish.uid => Standing::Waiting("the owner".into()),
             _ => Standing::Absent,
         };
-        Ok(NativeView { standing, boot: None, memory: std::collections::BTreeMap::new(), behind: None })
+        Ok(GateView { standing, boot: None, memory: std::collections::BTreeMap::new(), behind: None })
     }
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();
         said.request = Some(wish.uid.clone());
         failing(said.enter.as_ref())
     }
-    async fn leave(&self, _wish: &NativeWish) -> Result<(), BackendError> {
+    async fn leave(&self, _wish: &GateWish) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();
         failing(said.leave.as_ref())?;
         said.request = None;
         Ok(())
     }
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         Ok(Vec::new())
     }
-    async fn discard(&self, _request: &NativeRequest) -> Result<(), BackendError> {
+    async fn discard(&self, _request: &ExternalRequest) -> Result<(), BackendError> {
         Ok(())
     }
-    fn by_hand(&self, _wish: &NativeWish, _order: Order) -> String {
+    fn by_hand(&self, _wish: &GateWish, _order: Order) -> String {
         "ask them".into()
     }
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
-    async fn outlook(&self, _wish: &NativeWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, _wish: &GateWish) -> Result<Outlook, BackendError> {
         Ok(Outlook::default())
     }
 }
 
 #[async_trait]
-impl NativeMaintenance for Operated {
-    fn under(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+impl MaintenanceSystem for Operated {
+    fn under(&self, _wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.clone())
     }
 
-    fn shown(&self, _wish: &NativeWish) -> Arc<dyn Machine> {
+    fn shown(&self, _wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.clone())
     }
 }
@@ -132,7 +132,7 @@ impl Machine for Operated {
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         self.machine.capabilities().await
     }
-    fn native(&self) -> Option<&dyn NativeMaintenance> {
+    fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         Some(self)
     }
 }

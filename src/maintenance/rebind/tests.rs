@@ -166,7 +166,7 @@ impl World {
             owner: "team".into(),
             spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(Kind::Maintenance, "node") },
             location: None,
-            native: Vec::new(),
+            gates: Vec::new(),
             runner: Runner::sample(&format!("r{process}")),
             keeps_place: false,
             asking: AskingState::default(),

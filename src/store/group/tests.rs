@@ -179,7 +179,7 @@ async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(
             id: id(n),
             owner: "team".into(),
             spec: Spec::new(Kind::Maintenance, "node"),
-            native: Vec::new(),
+            gates: Vec::new(),
             runner: runner(),
             keeps_place: false,
             asking: crate::maintenance::lock::AskingState::default(),

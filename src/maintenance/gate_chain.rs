@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use super::{
     change::Change,
     decide::{Decision, Finish, Situation},
+    gate::{BootReadiness, GateRecord, Loss, Order, Standing, entering, leaving, taken_away},
     hindrance::{Hindrance, hindrances},
     machine::ResetType,
-    native::{BootReadiness, Loss, Native, Order, Standing, entering, leaving, taken_away},
     power::{Limits, Need, Verdict, after, pursue},
     prepare::Facts,
     queue::{self, Turn, WaitReason},
@@ -25,17 +25,17 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Opti
     if record.spec.parent.is_some() {
         return None;
     }
-    let own = hindrances(at.lock, record, at.now).iter().any(|hindrance| !matches!(hindrance, Hindrance::Native(_)));
+    let own = hindrances(at.lock, record, at.now).iter().any(|hindrance| !matches!(hindrance, Hindrance::Gate(_)));
     if own && let Some(decision) = withdraw(at, record, 0) {
         return Some(decision);
     }
     let others = matches!(turn, Turn::ReclaimOverdue(_) | Turn::Wait { reason: WaitReason::Turn { .. }, .. });
     // Whatever is behind one that may not be asked yet is not asked either.
-    let may_ask = |gate: &Native| {
+    let may_ask = |gate: &GateRecord| {
         let early = gate.system.order == Order::OnTurn && !gate.asked && others;
         !(early || own && gate.is_external())
     };
-    let mut gates = record.native.iter().enumerate().take_while(|(_, gate)| may_ask(gate));
+    let mut gates = record.gates.iter().enumerate().take_while(|(_, gate)| may_ask(gate));
     let (place, decision) = gates.find_map(|(place, gate)| Some((place, ask_one(at, (place, gate), own)?)))?;
     // Behind one that does not allow the start nothing is asked.
     let looks = matches!(decision, Decision::Look(_));
@@ -45,9 +45,9 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Opti
 /// Withdraws the requests to external gates from this place on, the innermost first: granted outside its window, or before
 /// what else is waited for, a gate would hold the server for nothing.
 fn withdraw(at: &Situation<'_>, record: &Maintenance, from: usize) -> Option<Decision> {
-    let asked = || record.native.iter().enumerate().skip(from).filter(|(_, gate)| gate.is_external() && gate.asked);
+    let asked = || record.gates.iter().enumerate().skip(from).filter(|(_, gate)| gate.is_external() && gate.asked);
     asked().rev().find_map(|(place, _)| {
-        let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
+        let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
         match &view.standing {
             Standing::Waiting(_) | Standing::Entering(_) | Standing::Granted | Standing::Leftovers(_) => {
                 Some(Decision::Ask { place, enter: false })
@@ -61,12 +61,12 @@ fn withdraw(at: &Situation<'_>, record: &Maintenance, from: usize) -> Option<Dec
     })
 }
 
-fn ask_one(at: &Situation<'_>, (place, gate): (usize, &Native), own: bool) -> Option<Decision> {
+fn ask_one(at: &Situation<'_>, (place, gate): (usize, &GateRecord), own: bool) -> Option<Decision> {
     let theirs = gate.is_external();
-    let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
+    let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
     let note = |granted, said, again| {
         let (by, memory) = (gate.system.shown().to_owned(), view.memory.clone());
-        Decision::Change(Change::Native { place, by, granted, said, memory, again })
+        Decision::Change(Change::Gate { place, by, granted, said, memory, again })
     };
     let (granted, said) = match &view.standing {
         Standing::Refused(why) | Standing::Failed(why) => {
@@ -107,14 +107,14 @@ pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision
     let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
     // A release goes on whatever a gate says that leaves the server to us.
     let gives_back = matches!(record.phase, Phase::Releasing { .. });
-    let mut gates = holder.native.iter().enumerate();
+    let mut gates = holder.gates.iter().enumerate();
     gates.find_map(|(place, gate)| {
         let told = gate.system.loss == Loss::Restore && (gives_back || record.spec.parent.is_some());
         if !gate.entered || gate.left || gate.lost.is_some() || told {
             return None;
         }
-        let Some(view) = at.facts.native.get(&place) else { return Some(Decision::Look(Need::Native(place))) };
-        taken_away(&view.standing).map(|why| Decision::Change(Change::NativeLost(place, why)))
+        let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
+        taken_away(&view.standing).map(|why| Decision::Change(Change::GateLost(place, why)))
     })
 }
 
@@ -128,8 +128,8 @@ pub(super) fn enter(
     now: Timestamp,
 ) -> Verdict {
     let Some(place) = entering(record) else { return Verdict::Done };
-    let Some(view) = facts.native.get(&place) else { return Verdict::Look(Need::Native(place)) };
-    let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterNative);
+    let Some(view) = facts.gates.get(&place) else { return Verdict::Look(Need::Gate(place)) };
+    let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterGate);
     match &view.standing {
         Standing::Granted => Verdict::Done,
         Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
@@ -139,7 +139,7 @@ pub(super) fn enter(
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
                 return match entered {
                     None => Verdict::Wait { why: why.clone(), until: None },
-                    Some(_) => pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now),
+                    Some(_) => pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now),
                 };
             };
             // The system asks the operating system and has no patience that ends: ours does.
@@ -157,7 +157,7 @@ pub(super) fn enter(
             }
         }
         Standing::Absent | Standing::Leftovers(_) => {
-            pursue(Action::EnterNative, &progress.attempts, limits.settle, limits, now)
+            pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now)
         }
     }
 }
@@ -172,20 +172,20 @@ pub(super) fn leave(
     now: Timestamp,
 ) -> Verdict {
     let Some(place) = leaving(record) else { return Verdict::Done };
-    let Some(view) = facts.native.get(&place) else { return Verdict::Look(Need::Native(place)) };
+    let Some(view) = facts.gates.get(&place) else { return Verdict::Look(Need::Gate(place)) };
     match &view.standing {
         // A request that was refused was never ours to take back.
         Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Verdict::Done,
         Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
         // Leaving can take several calls, each of which finds what the one before left.
-        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveNative),
+        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
         Standing::Waiting(_)
         | Standing::Entering(_)
         | Standing::Granted
         | Standing::Lost(_)
         | Standing::Failed(_)
         | Standing::Leftovers(_) => {
-            match pursue(Action::LeaveNative, &progress.attempts, limits.graceful_shutdown, limits, now) {
+            match pursue(Action::LeaveGate, &progress.attempts, limits.graceful_shutdown, limits, now) {
                 Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
                 verdict => verdict,
             }
@@ -195,7 +195,7 @@ pub(super) fn leave(
 
 /// Whether the last call to leave was accepted, and another one may follow.
 fn goes_on(progress: &Progress, limits: &Limits) -> bool {
-    let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveNative).rev();
+    let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveGate).rev();
     let accepted = calls.next().is_some_and(|last| last.reply == Reply::Accepted);
     accepted && calls.count() + 1 < limits.attempts
 }
@@ -203,8 +203,8 @@ fn goes_on(progress: &Progress, limits: &Limits) -> bool {
 /// Whether what shall be booted is ready; `None` where the system does not prepare it.
 #[must_use]
 pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
-    let place = record.native.iter().position(|gate| gate.system.boots).filter(|_| record.spec.boot.is_some())?;
-    let Some(view) = facts.native.get(&place) else { return Some(Verdict::Look(Need::Native(place))) };
+    let place = record.gates.iter().position(|gate| gate.system.boots).filter(|_| record.spec.boot.is_some())?;
+    let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {
         Some(BootReadiness::Ready) => None,
         Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),

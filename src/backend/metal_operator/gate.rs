@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    backend::{BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook},
+    backend::{BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook},
     maintenance::{
+        gate::{Asks, GateView, GateWish, Order, Standing, System},
         machine::ResetType,
-        native::{Asks, NativeView, NativeWish, Order, Standing, System},
     },
 };
 
@@ -22,11 +22,11 @@ use super::{
 };
 
 impl OperatorMachine {
-    fn parking<'a>(&'a self, wish: &'a NativeWish) -> Parking<'a> {
+    fn parking<'a>(&'a self, wish: &'a GateWish) -> Parking<'a> {
         Parking { fleet: &self.fleet, server: &self.name, wish }
     }
 
-    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
+    fn held_by(&self, wish: &GateWish, fresh: bool) -> Self {
         Self {
             fleet: Arc::clone(&self.fleet),
             name: self.name.clone(),
@@ -60,30 +60,30 @@ impl Gate for OperatorMachine {
         Ok(Some(System { boots, owners: true, ..System::own(found.name(), order, !operation) }))
     }
 
-    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
         let parks = self.fleet.found().await?.way == Way::Park;
         if parks || !wish.enters { self.parking(wish).look(fresh).await } else { self.request(wish).look(fresh).await }
     }
 
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).enter().await,
             Way::Legacy | Way::Maintenance => self.request(wish).enter().await,
         }
     }
 
-    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).leave().await,
             Way::Legacy | Way::Maintenance => self.request(wish).leave().await,
         }
     }
 
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         orphans::of(&self.fleet, &self.name).await
     }
 
-    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
         if request.parks {
             let wish = request.wish();
             return self.parking(&wish).leave().await;
@@ -91,7 +91,7 @@ impl Gate for OperatorMachine {
         orphans::discard(&self.fleet, request).await
     }
 
-    fn by_hand(&self, wish: &NativeWish, order: Order) -> String {
+    fn by_hand(&self, wish: &GateWish, order: Order) -> String {
         match order {
             Order::Theirs => {
                 let request = self.request(wish);
@@ -124,7 +124,7 @@ impl Gate for OperatorMachine {
         }
     }
 
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
         let found = self.fleet.found().await?;
         let mut lines = vec![format!("Cluster: {}.", found.name())];
         lines.extend(found.warning.map(str::to_owned));
@@ -165,7 +165,7 @@ impl Gate for OperatorMachine {
             ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
             lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
         }
-        if let Ok(NativeView { standing: Standing::Refused(why) | Standing::Failed(why), .. }) =
+        if let Ok(GateView { standing: Standing::Refused(why) | Standing::Failed(why), .. }) =
             self.look(wish, false).await
         {
             lines.push(format!("It would be refused: {why}."));
@@ -175,12 +175,12 @@ impl Gate for OperatorMachine {
 }
 
 #[async_trait]
-impl NativeMaintenance for OperatorMachine {
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+impl MaintenanceSystem for OperatorMachine {
+    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, true))
     }
 
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, false))
     }
 

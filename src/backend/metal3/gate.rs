@@ -7,14 +7,14 @@ use kube::core::DynamicObject;
 
 use crate::{
     backend::{
-        BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook,
+        BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook,
         cluster::{OUR_ID, annotation, name, not_now},
     },
     clock::within,
     maintenance::{
+        gate::{GateView, GateWish, Order, Standing, System},
         ids::Uid,
         machine::ResetType,
-        native::{NativeView, NativeWish, Order, Standing, System},
     },
 };
 
@@ -35,7 +35,7 @@ const TIDY: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_secs(2);
 
 impl HostMachine {
-    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Self {
+    fn held_by(&self, wish: &GateWish, fresh: bool) -> Self {
         Self {
             hosts: Arc::clone(&self.hosts),
             name: self.name.clone(),
@@ -75,7 +75,7 @@ impl HostMachine {
     }
 
     /// Until nothing of the request is on the host.
-    async fn until_left(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn until_left(&self, wish: &GateWish) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
                 Standing::Absent | Standing::Refused(_) => return Ok(()),
@@ -91,10 +91,10 @@ impl HostMachine {
 }
 
 /// A request of ours on a host, as it is found without knowing whose it is.
-pub(super) fn request(object: &DynamicObject) -> Option<NativeRequest> {
+pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
     let host = Host(object);
     let author = host.marked().or_else(|| host.detached_by())?;
-    Some(NativeRequest {
+    Some(ExternalRequest {
         store: author.store,
         uid: author.uid,
         name: format!("the hold of {}", host.shown()),
@@ -112,9 +112,9 @@ impl Gate for HostMachine {
         Ok(Some(System::own(name, Order::Ours, !operation)))
     }
 
-    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
         self.hosts.reaches(wish)?;
-        let view = |standing, behind| NativeView { standing, boot: None, memory: BTreeMap::new(), behind };
+        let view = |standing, behind| GateView { standing, boot: None, memory: BTreeMap::new(), behind };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
             let standing = if wish.asked { Standing::Absent } else { Standing::Refused(self.hosts.absent(&self.name)) };
             return Ok(view(standing, None));
@@ -144,7 +144,7 @@ impl Gate for HostMachine {
         Ok(view(standing, behind))
     }
 
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let object = self.host(true).await?;
         let busy = |why| not_now(self.hosts.cluster.address(), format!("enter BareMetalHost {}", self.name), why);
@@ -159,7 +159,7 @@ impl Gate for HostMachine {
         self.hosts.patch(&object, change).await
     }
 
-    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
         match change::leave(Host(&object), wish, self.hosts.now()) {
@@ -168,12 +168,12 @@ impl Gate for HostMachine {
         }
     }
 
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         let host = self.hosts.host(&self.name, false).await?;
         Ok(host.iter().filter_map(|object| request(object)).collect())
     }
 
-    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
         let wish = request.wish();
         if let Some(left) = within(TIDY, self.until_left(&wish)).await {
             return left;
@@ -182,7 +182,7 @@ impl Gate for HostMachine {
         Ok(())
     }
 
-    fn by_hand(&self, wish: &NativeWish, _order: Order) -> String {
+    fn by_hand(&self, wish: &GateWish, _order: Order) -> String {
         let Hosts { namespace, hold, .. } = &*self.hosts;
         let key = match hold {
             Hold::Detach => DETACHED.to_owned(),
@@ -205,7 +205,7 @@ impl Gate for HostMachine {
         }
     }
 
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
         let object = self.host(false).await?;
         let host = Host(&object);
         let power = if host.online() { "On" } else { "Off" };
@@ -257,12 +257,12 @@ impl Gate for HostMachine {
 }
 
 #[async_trait]
-impl NativeMaintenance for HostMachine {
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+impl MaintenanceSystem for HostMachine {
+    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, true))
     }
 
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, false))
     }
 

@@ -90,7 +90,7 @@ impl System {
 /// What is known of our request to a server's own system. Part of a maintenance's record.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Native {
+pub struct GateRecord {
     /// The system.
     pub system: System,
     /// Whether a request may be there: recorded before it is made.
@@ -110,7 +110,7 @@ pub struct Native {
     pub left: bool,
 }
 
-impl Native {
+impl GateRecord {
     /// Nothing was asked yet.
     #[must_use]
     pub fn new(system: System) -> Self {
@@ -140,7 +140,7 @@ impl Native {
 
 /// Who asks, and for what: what a request to a server's own system says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeWish {
+pub struct GateWish {
     /// The coordination store that knows the maintenance, by its id.
     pub store: String,
     /// This incarnation of the maintenance.
@@ -161,13 +161,13 @@ pub struct NativeWish {
     pub ticket: Option<String>,
     /// Whether it may be there already.
     pub asked: bool,
-    /// Whether the server was taken with it: see [`Native::entered`].
+    /// Whether the server was taken with it: see [`GateRecord::entered`].
     pub entered: bool,
     /// See [`System::enters`].
     pub enters: bool,
     /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
     pub namespace: Option<String>,
-    /// See [`Native::memory`].
+    /// See [`GateRecord::memory`].
     pub memory: BTreeMap<String, String>,
     /// The gates before this one that allow it ([`System::gate`]).
     pub outer: Vec<String>,
@@ -204,7 +204,7 @@ pub enum Standing {
     Failed(String),
     /// It is being taken back, or the server is on its way back; this ends by itself.
     Returning(String),
-    /// Ours is gone, and left something behind that the next [`Action::LeaveNative`] removes.
+    /// Ours is gone, and left something behind that the next [`Action::LeaveGate`] removes.
     Leftovers(String),
     /// Nothing of ours is there, and another author's request is: it cannot be made now. The words complete "waiting for".
     Taken(String),
@@ -236,12 +236,12 @@ pub enum BootReadiness {
 
 /// What is seen of our request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeView {
+pub struct GateView {
     /// Where it stands.
     pub standing: Standing,
     /// What shall be booted, where the system prepares that.
     pub boot: Option<BootReadiness>,
-    /// See [`Native::memory`]: what is to be remembered from before the server is entered.
+    /// See [`GateRecord::memory`]: what is to be remembered from before the server is entered.
     pub memory: BTreeMap<String, String>,
     /// The maintenance of ours, by its UID, whose request has the server, where the end of that is all that ours waits for.
     pub behind: Option<Uid>,
@@ -250,13 +250,13 @@ pub struct NativeView {
 /// The gate that is entered next under our slot.
 #[must_use]
 pub fn entering(record: &Maintenance) -> Option<usize> {
-    record.native.iter().position(|gate| gate.system.enters && gate.system.order == Order::Ours && !gate.entered)
+    record.gates.iter().position(|gate| gate.system.enters && gate.system.order == Order::Ours && !gate.entered)
 }
 
 /// The gate that is left next: the innermost one that still has something of ours.
 #[must_use]
 pub fn leaving(record: &Maintenance) -> Option<usize> {
-    record.native.iter().rposition(Native::must_be_left)
+    record.gates.iter().rposition(GateRecord::must_be_left)
 }
 
 /// Why a server that was entered is ours no more, by where its request stands; `None`: it is.
@@ -275,50 +275,50 @@ pub fn taken_away(standing: &Standing) -> Option<String> {
 
 /// Whether the server's own system prepares what is booted.
 #[must_use]
-pub fn prepares_boot(gates: &[Native]) -> bool {
+pub fn prepares_boot(gates: &[GateRecord]) -> bool {
     gates.iter().any(|gate| gate.system.boots)
 }
 
 /// Whether the server's own system prepares what a record boots.
 #[must_use]
 pub fn boots(record: &Maintenance) -> bool {
-    record.spec.boot.is_some() && prepares_boot(&record.native)
+    record.spec.boot.is_some() && prepares_boot(&record.gates)
 }
 
 /// Whether the server's own system keeps the power that a record asks for.
 #[must_use]
 pub(super) fn keeps_power(record: &Maintenance) -> bool {
-    record.native.iter().any(|gate| gate.system.boots && gate.system.enters)
+    record.gates.iter().any(|gate| gate.system.boots && gate.system.enters)
 }
 
 /// The server's own maintenance system, where it has one: the innermost gate.
 #[must_use]
-pub fn own(gates: &[Native]) -> Option<&Native> {
+pub fn own(gates: &[GateRecord]) -> Option<&GateRecord> {
     gates.iter().find(|gate| gate.system.gate.is_none())
 }
 
 /// The gates that stand before the server's own system and allow the start, and were not left since.
 #[must_use]
-pub fn outer(gates: &[Native]) -> Vec<String> {
+pub fn outer(gates: &[GateRecord]) -> Vec<String> {
     gates.iter().filter(|gate| gate.granted && !gate.left).filter_map(|gate| gate.system.gate.clone()).collect()
 }
 
 /// Whether a request of a record may be in an external system.
 #[must_use]
 pub fn is_asked(record: &Maintenance) -> bool {
-    record.native.iter().any(|gate| gate.asked)
+    record.gates.iter().any(|gate| gate.asked)
 }
 
 /// Why a server that was taken away is not restored; `None`: it is ours to restore.
 #[must_use]
 pub fn lost(record: &Maintenance) -> Option<&str> {
-    record.native.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
+    record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
 }
 
 /// Whether the server may be put back as it was: not when it is not ours any more, nor when it never was.
 #[must_use]
 pub fn may_restore(record: &Maintenance) -> bool {
-    let mut gates = record.native.iter().filter(|gate| gate.system.loss == Loss::EndsHold);
+    let mut gates = record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold);
     gates.all(|gate| gate.lost.is_none() && (gate.entered || !gate.system.enters || record.spec.parent.is_some()))
 }
 
@@ -329,30 +329,30 @@ pub fn to_leave(record: &Maintenance) -> usize {
     if over || record.spec.parent.is_some() {
         return 0;
     }
-    record.native.iter().filter(|gate| gate.must_be_left()).count()
+    record.gates.iter().filter(|gate| gate.must_be_left()).count()
 }
 
 /// The gates of a record, as they are stored: a record of one gate has the form that it had when there was never another one.
 pub(super) mod stored {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::Native;
+    use super::GateRecord;
 
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Stored {
-        One(Box<Native>),
-        Chain(Vec<Native>),
+        One(Box<GateRecord>),
+        Chain(Vec<GateRecord>),
     }
 
-    pub(in crate::maintenance) fn serialize<S: Serializer>(gates: &[Native], to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::maintenance) fn serialize<S: Serializer>(gates: &[GateRecord], to: S) -> Result<S::Ok, S::Error> {
         match gates {
             [one] => one.serialize(to),
             gates => gates.serialize(to),
         }
     }
 
-    pub(in crate::maintenance) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Native>, D::Error> {
+    pub(in crate::maintenance) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GateRecord>, D::Error> {
         Ok(match Option::<Stored>::deserialize(from)? {
             None => Vec::new(),
             Some(Stored::One(one)) => vec![*one],

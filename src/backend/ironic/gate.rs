@@ -7,10 +7,10 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, Gate, Machine, NativeMaintenance, NativeRequest, Outlook},
+    backend::{BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook},
     maintenance::{
+        gate::{GateView, GateWish, Order, Standing, System},
         machine::{PowerState, ResetType},
-        native::{NativeView, NativeWish, Order, Standing, System},
     },
     shown,
 };
@@ -29,10 +29,10 @@ const FLAG: &str = "/maintenance";
 const CONFIRM: Duration = Duration::from_secs(5);
 
 /// What one of our flags says; `None`: it is not of this provider.
-pub(super) fn request(node: &Node) -> Option<NativeRequest> {
+pub(super) fn request(node: &Node) -> Option<ExternalRequest> {
     let mark = flag::mark(node)?;
     let server = node.listed_name();
-    Some(NativeRequest {
+    Some(ExternalRequest {
         store: mark.store,
         uid: mark.uid,
         name: format!("the maintenance flag of node {server}"),
@@ -44,13 +44,13 @@ pub(super) fn request(node: &Node) -> Option<NativeRequest> {
 }
 
 /// Every flag of this provider.
-pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<NativeRequest>, BackendError> {
+pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<ExternalRequest>, BackendError> {
     let nodes = fleet.list("&maintenance=true").await?;
     Ok(nodes.iter().filter_map(|node| request(node)).collect())
 }
 
 impl NodeMachine {
-    fn held_by(&self, wish: &NativeWish, fresh: bool) -> Arc<dyn Machine> {
+    fn held_by(&self, wish: &GateWish, fresh: bool) -> Arc<dyn Machine> {
         let (fleet, server) = (Arc::clone(&self.fleet), self.server.clone());
         Arc::new(Self { fleet, server, held: Some(wish.clone()), fresh })
     }
@@ -102,7 +102,7 @@ impl NodeMachine {
     }
 
     /// A boot device that holds for the next start, where none was set before: Ironic cannot remove it.
-    async fn clear_boot(&self, wish: &NativeWish, node: &Node) -> Result<(), BackendError> {
+    async fn clear_boot(&self, wish: &GateWish, node: &Node) -> Result<(), BackendError> {
         if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
             return Ok(());
         }
@@ -124,12 +124,12 @@ impl Gate for NodeMachine {
         Ok(Some(System::own("Ironic", Order::Ours, !operation)))
     }
 
-    async fn look(&self, wish: &NativeWish, fresh: bool) -> Result<NativeView, BackendError> {
+    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
         let node = match self.fleet.node(&self.server, fresh).await {
             Ok(node) => node,
             Err(BackendError::NoSystem { what, .. }) => {
                 let standing = Standing::Refused(what);
-                return Ok(NativeView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+                return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
             }
             Err(error) => return Err(error),
         };
@@ -142,10 +142,10 @@ impl Gate for NodeMachine {
             Standing::Waiting(_) => flag::behind(&node, wish),
             _ => None,
         };
-        Ok(NativeView { standing, boot: None, memory, behind })
+        Ok(GateView { standing, boot: None, memory, behind })
     }
 
-    async fn enter(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
         let node = self.fleet.read(&self.server).await?;
         if flag::is_ours(&node, wish) {
             return Ok(());
@@ -161,7 +161,7 @@ impl Gate for NodeMachine {
         // Reason and fault are read back by the look that follows: 202 says nothing of them.
     }
 
-    async fn leave(&self, wish: &NativeWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
         let node = match self.fleet.read(&self.server).await {
             Err(BackendError::NoSystem { .. }) => return Ok(()),
             node => node?,
@@ -191,17 +191,17 @@ impl Gate for NodeMachine {
         self.fleet.change(Method::DELETE, &node, FLAG, LEAST, None).await.map(|_| ())
     }
 
-    async fn requests(&self) -> Result<Vec<NativeRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
         let node = self.fleet.node(&self.server, false).await?;
-        let of_this = |request| NativeRequest { server: self.server.clone(), ..request };
+        let of_this = |request| ExternalRequest { server: self.server.clone(), ..request };
         Ok(request(&node).map(of_this).into_iter().collect())
     }
 
-    async fn discard(&self, request: &NativeRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
         self.leave(&request.wish()).await
     }
 
-    fn by_hand(&self, _wish: &NativeWish, _order: Order) -> String {
+    fn by_hand(&self, _wish: &GateWish, _order: Order) -> String {
         format!(
             "bring the node to the power state that it shall have (openstack baremetal node power on|off {0}), then clear the flag \
              (openstack baremetal node maintenance unset {0})",
@@ -214,7 +214,7 @@ impl Gate for NodeMachine {
         std::future::pending::<()>().await;
     }
 
-    async fn outlook(&self, wish: &NativeWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
         let node = self.fleet.node(&self.server, false).await?;
         let mut lines = vec![format!(
             "Ironic: provision state {}, power {}.",
@@ -258,12 +258,12 @@ impl Gate for NodeMachine {
 }
 
 #[async_trait]
-impl NativeMaintenance for NodeMachine {
-    fn under(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+impl MaintenanceSystem for NodeMachine {
+    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
         self.held_by(wish, true)
     }
 
-    fn shown(&self, wish: &NativeWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
         self.held_by(wish, false)
     }
 

@@ -13,7 +13,7 @@ use crate::{
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, LockChange},
-        native::{self, Asks, Native, NativeWish, System},
+        gate::{self, Asks, GateRecord, GateWish, System},
         spec::{Kind, Policy, Spec},
         state::Maintenance,
     },
@@ -41,7 +41,7 @@ pub(super) struct Talk {
 }
 
 /// A machine with a maintenance system of its own, and what is said to that about a hold.
-pub(super) type Asked = (Arc<dyn Machine>, NativeWish);
+pub(super) type Asked = (Arc<dyn Machine>, GateWish);
 
 /// A gate before a server.
 pub(super) enum GateRef {
@@ -54,7 +54,7 @@ pub(super) enum GateRef {
 impl GateRef {
     pub(super) fn gate(&self) -> Option<&dyn Gate> {
         match self {
-            Self::Own(machine) => machine.native().map(|native| native as &dyn Gate),
+            Self::Own(machine) => machine.maintenance_system().map(|own| own as &dyn Gate),
             Self::Before(gate) => Some(gate.as_ref()),
         }
     }
@@ -62,13 +62,13 @@ impl GateRef {
 
 /// What a mark on something of a record's server tells.
 #[must_use]
-pub fn wish_of(record: &Maintenance, store: &str) -> NativeWish {
-    wish_to(record, native::own(&record.native), store)
+pub fn wish_of(record: &Maintenance, store: &str) -> GateWish {
+    wish_to(record, gate::own(&record.gates), store)
 }
 
 /// What a request to a gate tells about a record.
-pub(super) fn wish_to(record: &Maintenance, gate: Option<&Native>, store: &str) -> NativeWish {
-    NativeWish {
+pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &str) -> GateWish {
+    GateWish {
         uid: record.uid.to_string(),
         id: record.id.to_string(),
         run: record.requester.to_string(),
@@ -77,13 +77,13 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&Native>, store: &str) 
         enters: gate.is_some_and(|gate| gate.system.enters),
         entered: gate.is_some_and(|gate| gate.entered),
         namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
-        outer: native::outer(&record.native),
+        outer: gate::outer(&record.gates),
         ..wish_for(&record.spec, &record.owner, store)
     }
 }
 
-pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> NativeWish {
-    NativeWish {
+pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> GateWish {
+    GateWish {
         store: store.to_owned(),
         uid: String::new(),
         id: String::new(),
@@ -110,7 +110,7 @@ impl Engine {
     /// Whether a server is part of an external maintenance system.
     #[must_use]
     pub fn is_external(&self, server: &str) -> bool {
-        self.machine(server).is_ok_and(|machine| machine.native().is_some())
+        self.machine(server).is_ok_and(|machine| machine.maintenance_system().is_some())
     }
 
     /// The gates before a server, as a wish meets them, the outermost first.
@@ -121,8 +121,8 @@ impl Engine {
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(spec)) {
             systems.extend(kind.of(&spec.server, Some(Arc::clone(&machine))).system(false).await?);
         }
-        if let Some(native) = machine.native()
-            && let Some(system) = native.system(spec.kind == Kind::Operation).await?
+        if let Some(own) = machine.maintenance_system()
+            && let Some(system) = own.system(spec.kind == Kind::Operation).await?
         {
             systems.push(System { enters: system.enters && spec.parent.is_none(), ..system });
         }
@@ -148,10 +148,10 @@ impl Engine {
     }
 
     /// A gate of a record. `None`: this configuration does not have it.
-    pub(super) fn link(&self, server: &str, gate: &Native) -> Result<Option<GateRef>, BackendError> {
+    pub(super) fn link(&self, server: &str, gate: &GateRecord) -> Result<Option<GateRef>, BackendError> {
         let Some(id) = &gate.system.gate else {
             let machine = self.parts.backend.machine(server)?;
-            return Ok(machine.native().is_some().then(|| GateRef::Own(machine)));
+            return Ok(machine.maintenance_system().is_some().then(|| GateRef::Own(machine)));
         };
         // What the record remembers is enough for one whose server is not configured here.
         let machine = self.parts.backend.machine(server).ok();
@@ -164,18 +164,18 @@ impl Engine {
         let machine = self.machine(&spec.server)?;
         let spec = self.as_asked_here(spec);
         let wish =
-            NativeWish { id: id.unwrap_or_default().to_owned(), ..wish_for(&spec, self.owner(), self.store().id()) };
+            GateWish { id: id.unwrap_or_default().to_owned(), ..wish_for(&spec, self.owner(), self.store().id()) };
         let mut outlook = Outlook::default();
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(&spec)) {
             let gate = kind.of(&spec.server, Some(Arc::clone(&machine)));
-            let wish = NativeWish { enters: true, ..wish.clone() };
+            let wish = GateWish { enters: true, ..wish.clone() };
             outlook.add(match gate.outlook(&wish).await {
                 Ok(told) => told,
                 Err(error) => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
             });
         }
-        if let Some(native) = machine.native() {
-            outlook.add(native.outlook(&wish).await?);
+        if let Some(own) = machine.maintenance_system() {
+            outlook.add(own.outlook(&wish).await?);
         }
         Ok(outlook)
     }
@@ -197,20 +197,20 @@ impl Engine {
     /// The machine of a record, for reading it.
     pub(super) fn machine_of(&self, holder: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         let plain = self.machine(holder.server())?;
-        let entered = native::own(&holder.native).is_some_and(|gate| gate.system.enters);
-        Ok(match plain.native().filter(|_| entered) {
-            Some(native) => native.shown(&wish_of(holder, self.store().id())),
+        let entered = gate::own(&holder.gates).is_some_and(|gate| gate.system.enters);
+        Ok(match plain.maintenance_system().filter(|_| entered) {
+            Some(own) => own.shown(&wish_of(holder, self.store().id())),
             None => plain,
         })
     }
 
     /// Why a gate does not hold a server for a record any more, where that was seen.
     pub async fn taken_away(&self, record: &Maintenance) -> Option<String> {
-        for gate in record.native.iter().filter(|gate| gate.entered && !gate.left) {
+        for gate in record.gates.iter().filter(|gate| gate.entered && !gate.left) {
             let Ok(Some(link)) = self.link(record.server(), gate) else { continue };
             let wish = wish_to(record, Some(gate), self.store().id());
             let Some(Ok(seen)) = async { Some(link.gate()?.look(&wish, false).await) }.await else { continue };
-            if let Some(why) = native::taken_away(&seen.standing) {
+            if let Some(why) = gate::taken_away(&seen.standing) {
                 return Some(if gate.system.gate.is_some() { format!("{}: {why}", gate.system.name) } else { why });
             }
         }
@@ -220,17 +220,17 @@ impl Engine {
 
 impl Drive<'_> {
     /// The machine and what is said about the hold, where the server has a maintenance system of its own.
-    pub(super) fn native(&self) -> Result<Option<Asked>, EngineError> {
-        let Some(holder) = self.holder().filter(|holder| native::own(&holder.native).is_some()) else {
+    pub(super) fn own_gate(&self) -> Result<Option<Asked>, EngineError> {
+        let Some(holder) = self.holder().filter(|holder| gate::own(&holder.gates).is_some()) else {
             return Ok(None);
         };
         Ok(Some((self.engine.machine(&self.server)?, wish_of(holder, self.engine.store().id()))))
     }
 
     /// A gate by its place, and the request to it for the hold.
-    pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, NativeWish)>, BackendError> {
+    pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, GateWish)>, BackendError> {
         let Some(holder) = self.holder() else { return Ok(None) };
-        let Some(gate) = holder.native.get(place) else { return Ok(None) };
+        let Some(gate) = holder.gates.get(place) else { return Ok(None) };
         let link = self.engine.link(&self.server, gate)?.ok_or_else(|| BackendError::Unsupported {
             address: self.server.clone(),
             what: format!("this configuration does not reach {}, which the maintenance asked", gate.system.name),
@@ -239,22 +239,22 @@ impl Drive<'_> {
     }
 
     /// All of them, the innermost first.
-    fn links(&self) -> Vec<(usize, GateRef, NativeWish)> {
-        let places = self.holder().map_or(0, |holder| holder.native.len());
+    fn links(&self) -> Vec<(usize, GateRef, GateWish)> {
+        let places = self.holder().map_or(0, |holder| holder.gates.len());
         let link = |place: usize| self.link(place).ok().flatten().map(|(link, wish)| (place, link, wish));
         (0..places).rev().filter_map(link).collect()
     }
 
-    pub(super) fn asked_natively(&self) -> bool {
-        !self.talk.asked.is_empty() || self.record().is_some_and(native::is_asked)
+    pub(super) fn asked_at_gates(&self) -> bool {
+        !self.talk.asked.is_empty() || self.record().is_some_and(gate::is_asked)
     }
 
-    pub(super) async fn look_native(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
+    pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
         // A waiter is told of changes; whoever is about to act has to know.
         let view = gate.look(&wish, fresh || !self.waits() || self.looks_first()).await?;
-        self.facts.native.insert(place, view);
+        self.facts.gates.insert(place, view);
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl Drive<'_> {
     /// Enters or leaves the gate whose turn it is in the steps of a record.
     pub(super) async fn pass_gate(&self, enter: bool) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
-        let place = if enter { native::entering(record) } else { native::leaving(record) };
+        let place = if enter { gate::entering(record) } else { gate::leaving(record) };
         let Some((link, wish)) = place.map(|place| self.link(place)).transpose()?.flatten() else { return Ok(()) };
         match link.gate() {
             Some(gate) if enter => gate.enter(&wish).await,
@@ -307,7 +307,7 @@ impl Drive<'_> {
         if !self.engine.lease.is_safe_with(renewal) {
             return Ok(());
         }
-        let name = self.holder().and_then(|holder| holder.native.get(place)).map(|gate| gate.system.shown().to_owned());
+        let name = self.holder().and_then(|holder| holder.gates.get(place)).map(|gate| gate.system.shown().to_owned());
         let name = name.unwrap_or_default();
         self.say(&if enter { format!("ask {name} for it") } else { format!("withdraw the request to {name}") });
         let left = self.engine.lease.left_of(renewal);
@@ -331,7 +331,7 @@ impl Drive<'_> {
         control: &Control,
     ) -> EngineError {
         let soon = self.engine.parts.clock.monotonic() + TAKE_BACK;
-        match self.withdraw_native(deadline.min(soon), control).await {
+        match self.withdraw_from_gates(deadline.min(soon), control).await {
             Ok(true) => {}
             // Whoever waits next for the server looks for such requests too.
             Ok(false) => tracing::warn!("the request to the server's own maintenance system may still be there"),
@@ -351,7 +351,11 @@ impl Drive<'_> {
     }
 
     /// Takes the requests back before their record goes, the innermost first. `false`: one could not be seen to be gone in time.
-    pub(super) async fn withdraw_native(&mut self, deadline: Duration, control: &Control) -> Result<bool, EngineError> {
+    pub(super) async fn withdraw_from_gates(
+        &mut self,
+        deadline: Duration,
+        control: &Control,
+    ) -> Result<bool, EngineError> {
         let limit = if control.stop.is_cancelled() {
             STOP_GRACE
         } else {
@@ -365,7 +369,7 @@ impl Drive<'_> {
                 }
                 let Some(gate) = link.gate() else { continue };
                 // Who leaves waits for no owner any more.
-                let wish = NativeWish { asks: Asks::Nobody, asked: true, ..wish };
+                let wish = GateWish { asks: Asks::Nobody, asked: true, ..wish };
                 self.engine.until_gone(gate, &wish).await?;
             }
             Ok::<_, BackendError>(())
@@ -379,12 +383,11 @@ impl Drive<'_> {
 
     /// Takes back requests of ours whose maintenance is no more: somebody died between the two, or did not come back in
     /// time. Whoever waits for the same server does it, because such a request may be the one it waits for.
-    pub(super) async fn tidy_native(&mut self) {
+    pub(super) async fn tidy_gate(&mut self) {
         let now = self.engine.parts.clock.monotonic();
         // Also one that is not asked yet may wait behind a request whose maintenance is over.
-        let waits =
-            self.waits() && self.record().is_some_and(|record| record.native.iter().any(|it| it.said.is_some()));
-        let asks = self.asked_natively() || waits;
+        let waits = self.waits() && self.record().is_some_and(|record| record.gates.iter().any(|it| it.said.is_some()));
+        let asks = self.asked_at_gates() || waits;
         if !asks || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
             return;
         }
