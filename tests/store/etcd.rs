@@ -17,7 +17,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
         ids::Uid,
-        lock::Request,
+        lock::{Request, ServerLock},
         queue::{Turn, turn},
         spec::{Kind, Policy, Spec},
     },
@@ -542,6 +542,38 @@ async fn servers_that_are_read_together_list_the_processes_once() {
     // With a list for each server they would be five for each.
     let servers = u64::from(SERVERS);
     assert!((servers * 4..servers * 9 / 2).contains(&ranges), "{ranges} ranges for {SERVERS} servers");
+}
+
+/// A long queue is counted first, and listed where some have left: what another process makes of it is seen either way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_and_goes_in_a_long_queue_is_seen() {
+    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
+    let (here, there) = (open(&cluster.url(&prefix)).await, open(&cluster.url(&prefix)).await);
+    for n in 0..100 {
+        there.renew(&runner(n), TTL).await.unwrap();
+    }
+    let joining = (0..100).map(|n| {
+        let there = Arc::clone(&there);
+        async move { join(&*there, &key("k"), &request(&format!("m{n}"), n)).await.unwrap() }
+    });
+    let mut places = join_all(joining).await;
+    assert_eq!(here.view(&key("k")).await.unwrap().lock.active.len(), 100);
+    // One comes; one leaves; both with one look; two leave and one comes; nothing.
+    for (round, (come, leave)) in [(1, 0), (0, 1), (1, 1), (1, 2), (0, 0), (2, 0)].into_iter().enumerate() {
+        for (uid, fence) in places.drain(..leave) {
+            apply(&*there, &key("k"), |lock, _, now| lock.withdraw(&uid, fence, now)).await.unwrap();
+        }
+        for n in 0..come {
+            let wish = request(&format!("late-{round}-{n}"), n);
+            places.push(join(&*there, &key("k"), &wish).await.unwrap());
+        }
+        let uids = |lock: &ServerLock| lock.active.iter().map(|record| record.uid.clone()).collect::<HashSet<_>>();
+        let seen = here.view(&key("k")).await.unwrap();
+        let wanted: HashSet<_> = places.iter().map(|(uid, _)| uid.clone()).collect();
+        assert_eq!(uids(&seen.lock), wanted, "round {round}");
+        let fresh = open(&cluster.url(&prefix)).await.view(&key("k")).await.unwrap();
+        assert_eq!(seen.lock.active.len(), fresh.lock.active.len());
+    }
 }
 
 /// They are read with each look at a server.

@@ -410,7 +410,8 @@ async fn connections_that_nobody_needs_are_closed() {
     assert_eq!(count(" AND query LIKE 'LISTEN%'"), 1);
     drop(changes);
     store.close().await;
-    assert_eq!(count(""), 0);
+    // A process of the server ends a moment after its connection.
+    soon("the end of all", until(0)).await;
 }
 
 /// More processes wait than the server has connections.
