@@ -224,11 +224,13 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let resource = served.resource(&mut diags, &request.type_name);
             let schema = resource.and_then(Erased::identity_schema);
             let same = schema.is_some_and(|schema| schema.version == request.version);
-            if !same {
+            // A state of a version without identities; the next refresh tells the identity.
+            let absent = request.raw_identity.as_ref().is_none_or(|raw| raw.json.is_empty());
+            if !same && !absent {
                 let detail = format!("Identities of version {} are not known.", request.version);
                 ensure_error(&mut diags, || diagnostic("Identity cannot be upgraded", detail, AttributePath::root()));
             }
-            let identity = request.raw_identity.filter(|_| same).map(|raw| wire::ResourceIdentityData {
+            let identity = request.raw_identity.filter(|_| same && !absent).map(|raw| wire::ResourceIdentityData {
                 identity_data: Some(wire::DynamicValue { json: raw.json, ..Default::default() }),
             });
             wire::upgrade_resource_identity::Response { upgraded_identity: identity, diagnostics: to_wire(diags) }
@@ -250,7 +252,11 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                 outcome = running.settle(&mut diags, read, "No state came back; the known one was kept.");
             }
             let (new_state, private, new_identity) = match outcome {
-                Some(outcome) => (Some(outcome.state), outcome.private, outcome.identity),
+                Some(outcome) => {
+                    let gone = codec::is_null(Some(&outcome.state));
+                    let identity = outcome.identity.or(request.current_identity.filter(|_| !gone));
+                    (Some(outcome.state), outcome.private, identity)
+                }
                 None => (request.current_state, request.private, request.current_identity),
             };
             wire::read_resource::Response {
@@ -279,8 +285,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                     response.planned_state = Some(planned.state);
                     response.planned_private = planned.private;
                     response.requires_replace = planned.requires_replace;
-                    // An identity never changes, so what is known stays planned.
-                    response.planned_identity = request.prior_identity;
+                    response.planned_identity = planned.identity;
                 }
             }
             response.diagnostics = to_wire(diags);

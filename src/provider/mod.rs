@@ -38,6 +38,8 @@ mod operation_model;
 mod own_turn;
 mod private;
 mod prospect;
+mod resource_ext;
+mod resource_identity;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;

@@ -12,7 +12,7 @@ use crate::{
         spec::{Kind, Spec, WaitFor},
         state::{Ending, Maintenance},
     },
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
 };
 
 use super::{
@@ -406,10 +406,4 @@ fn acts(prior: &BootConfigurationModel, model: &BootConfigurationModel) -> bool 
 /// What a state tells of its record.
 fn expected<'a>(model: &'a BootConfigurationModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
-}
-
-impl ResourceExt for ServerBootConfiguration {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
-    }
 }

@@ -6,7 +6,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use crate::{
     engine::{Engine, EngineError},
     maintenance::{approval, ids::LockKey},
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
 };
 
 use super::{
@@ -299,12 +299,6 @@ impl Resource for ServerClaim {
             AttributePath::root(),
         ));
         None
-    }
-}
-
-impl ResourceExt for ServerClaim {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
     }
 }
 

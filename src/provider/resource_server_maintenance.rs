@@ -9,10 +9,10 @@ use crate::{
     engine::{Control, Engine, EngineError, Wish},
     maintenance::{
         lock::{AskingState, Refusal},
-        spec::WaitFor,
+        spec::{Kind, WaitFor},
         state::Ending,
     },
-    plugin::ResourceExt,
+    plugin::diagnostic,
 };
 
 use super::{
@@ -343,6 +343,14 @@ impl Resource for ServerMaintenance {
         let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
         let state = Private::new_state();
         let taken = match engine.active(&id).await {
+            Ok(record) if record.spec.kind != Kind::Maintenance => {
+                diags.add_error(diagnostic(
+                    format!("{id} is not a maintenance"),
+                    "It is a boot configuration or an operation. Import a boot configuration as its own resource type.",
+                    AttributePath::root(),
+                ));
+                return None;
+            }
             Ok(record) => engine.take_over(&record, &state).await.map(|()| record),
             Err(error) => Err(error),
         };
@@ -357,12 +365,6 @@ impl Resource for ServerMaintenance {
                 None
             }
         }
-    }
-}
-
-impl ResourceExt for ServerMaintenance {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
     }
 }
 

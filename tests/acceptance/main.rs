@@ -55,6 +55,7 @@ mod one_state;
 mod owners;
 mod queue;
 mod releases;
+mod resource_identity;
 mod restored;
 mod secrets;
 #[path = "../support/mod.rs"]

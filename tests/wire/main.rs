@@ -10,6 +10,7 @@ mod fixture;
 mod handshake;
 mod honesty;
 mod host;
+mod identities;
 mod schemas;
 mod values;
 
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
         return fixture::main();
     }
-    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials()];
+    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials(), identities::trials()];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
