@@ -7,8 +7,9 @@ use std::{future::Future, sync::Arc};
 
 use prost::bytes::Bytes;
 use tf_provider::{AttributePath, Diagnostics};
+use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, codegen::BoxStream};
 use tracing::Instrument;
 
 use super::{
@@ -22,18 +23,24 @@ use super::{
     served::{Served, unknown},
 };
 
-type Answer<T> = Result<Response<T>, Status>;
+/// What a request is answered with.
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 
 /// A request that runs: its name and what it is about, for diagnostics.
 #[derive(Clone)]
-struct Running {
+pub(super) struct Running {
     rpc: &'static str,
     subject: String,
 }
 
 impl Running {
     /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
-    fn settle<T>(&self, diags: &mut Diagnostics, result: Result<Option<T>, Caught>, missing: &str) -> Option<T> {
+    pub(super) fn settle<T>(
+        &self,
+        diags: &mut Diagnostics,
+        result: Result<Option<T>, Caught>,
+        missing: &str,
+    ) -> Option<T> {
         match result {
             Ok(Some(value)) => Some(value),
             Ok(None) => {
@@ -63,7 +70,18 @@ impl<P: ServedProvider> Service<P> {
     /// As a task of its own, because tonic drops a request whose connection breaks: the provider
     /// would stop in the middle of a step, with nothing recorded. The task goes on without a
     /// listener, sees the stop token, and ends in order.
-    async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let done = self.start(rpc, subject, work).await;
+        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+    }
+
+    /// Starts the task of a request.
+    pub(super) fn start<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
     where
         T: Send + 'static,
         W: FnOnce(Arc<Served<P>>, Running) -> F,
@@ -79,8 +97,7 @@ impl<P: ServedProvider> Service<P> {
             tracing::debug!("request answered");
             answer
         };
-        let done = self.requests.spawn(task.instrument(span)).await;
-        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+        self.requests.spawn(task.instrument(span))
     }
 }
 
@@ -389,6 +406,20 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             wire::call_function::Response { result: result.filter(|_| error.is_none()), error }
         })
         .await
+    }
+
+    async fn validate_list_resource_config(
+        &self,
+        request: Request<wire::validate_list_resource_config::Request>,
+    ) -> Answer<wire::validate_list_resource_config::Response> {
+        self.validate_list(request.into_inner()).await
+    }
+
+    async fn list_resource(
+        &self,
+        request: Request<wire::list_resource::Request>,
+    ) -> Answer<BoxStream<wire::list_resource::Event>> {
+        Ok(self.list(request.into_inner()))
     }
 
     async fn stop_provider(&self, _: Request<wire::stop_provider::Request>) -> Answer<wire::stop_provider::Response> {

@@ -28,6 +28,10 @@ mod function_next_window;
 mod function_window;
 mod identity;
 mod kubernetes_node;
+mod list_filter;
+mod list_maintenance_approval;
+mod list_records;
+mod list_server_claim;
 mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
@@ -63,7 +67,10 @@ use tf_provider::{AttributePath, Diagnostics, Provider, schema::Schema, value::V
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    plugin::{AnyDataSource, AnyFunction, AnyResource, ServedProvider, data_source, diagnostic, function, resource},
+    plugin::{
+        AnyDataSource, AnyFunction, AnyListResource, AnyResource, ServedProvider, data_source, diagnostic, function,
+        list_resource, resource,
+    },
     settings::{self, Environment},
 };
 
@@ -194,5 +201,18 @@ impl ServedProvider for MetalProvider {
         use function_in_window::InWindow;
         use function_next_window::NextWindow;
         vec![("next_window", function(NextWindow)), ("in_window", function(InWindow))]
+    }
+
+    fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
+        use list_maintenance_approval::ListMaintenanceApproval;
+        use list_records::{ListBootConfiguration, ListServerMaintenance};
+        use list_server_claim::ListServerClaim;
+        let cell = || self.cell.clone();
+        vec![
+            ("metal_server_maintenance", list_resource(ListServerMaintenance { cell: cell() })),
+            ("metal_server_boot_configuration", list_resource(ListBootConfiguration { cell: cell() })),
+            ("metal_server_claim", list_resource(ListServerClaim { cell: cell() })),
+            ("metal_maintenance_approval", list_resource(ListMaintenanceApproval { cell: cell() })),
+        ]
     }
 }

@@ -35,6 +35,7 @@ mod installed;
 mod interrupt;
 mod ironic;
 mod kubernetes_node;
+mod lists;
 mod lost_reply;
 mod many_runs;
 mod metal3;

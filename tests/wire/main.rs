@@ -11,6 +11,7 @@ mod handshake;
 mod honesty;
 mod host;
 mod identities;
+mod lists;
 mod schemas;
 mod values;
 
@@ -27,7 +28,15 @@ fn main() -> ExitCode {
     if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
         return fixture::main();
     }
-    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials(), identities::trials()];
+    let trials = [
+        handshake::trials(),
+        schemas::trials(),
+        values::trials(),
+        honesty::trials(),
+        ending::trials(),
+        identities::trials(),
+        lists::trials(),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
