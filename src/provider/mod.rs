@@ -58,6 +58,7 @@ mod standing;
 mod toleration;
 mod values;
 mod window;
+mod write_only;
 mod wrong_settings;
 
 use std::sync::Arc;

@@ -11,6 +11,10 @@ use super::{
 };
 
 impl ResourceExt for ServerMaintenance {
+    fn write_only(&self) -> &'static [&'static str] {
+        &["boot_configuration.ignition_wo"]
+    }
+
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
     }
@@ -68,6 +72,10 @@ impl ResourceExt for ServerClaim {
 }
 
 impl ResourceExt for ServerBootConfiguration {
+    fn write_only(&self) -> &'static [&'static str] {
+        &["ignition_wo"]
+    }
+
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
     }

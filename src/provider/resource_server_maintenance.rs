@@ -27,6 +27,7 @@ use super::{
     restored::{Expected, is_current, may_act, shown},
     review,
     values::{given, read_id, time_limit},
+    write_only::keep_unless_raised,
 };
 
 /// Time limit for waiting and preparing when none is given.
@@ -66,6 +67,7 @@ impl Resource for ServerMaintenance {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(mut model) = config {
             model.set_defaults();
+            model.check_write_only(diags);
             model.check(diags, None);
         }
         Some(())
@@ -145,11 +147,12 @@ impl Resource for ServerMaintenance {
         &self,
         diags: &mut Diagnostics,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -177,19 +180,24 @@ impl Resource for ServerMaintenance {
         diags: &mut Diagnostics,
         prior: Self::State<'a>,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags, Some(&engine))?;
+        model.take_write_only(&config);
+        let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
         // A change that fails boots the previous image again.
         let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));
         engine.remember_addresses(previous);
+        if let Some(uid) = Private::uid(&private) {
+            let versions = (&prior.ignition_version(), &model.ignition_version());
+            keep_unless_raised(&engine, &uid, versions, &mut spec).await;
+        }
         let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);

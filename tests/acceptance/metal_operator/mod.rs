@@ -20,6 +20,7 @@ mod races;
 mod silence;
 mod strangers;
 mod tolerations;
+mod write_only;
 
 use std::path::Path;
 
