@@ -25,6 +25,7 @@ mod handshake;
 mod list_resource;
 mod listener;
 mod logging;
+mod moves;
 mod numbers;
 mod panics;
 mod proto;
@@ -45,6 +46,7 @@ pub use function::{AnyFunction, function};
 pub use handshake::is_plugin_start;
 pub use list_resource::{AnyListResource, FoundResource, FoundResources, ListResource, list_resource};
 pub use logging::install_logging;
+pub use moves::MovedState;
 pub use resource::{AnyResource, resource};
 pub use serve::{ServeOptions, serve};
 

@@ -13,6 +13,7 @@ use super::{
     codec::{self, Received},
     diagnostics::{diagnostic, path_to_wire},
     extension::{IdentitySchema, ResourceExt},
+    moves::MovedState,
     proto::tfplugin6 as wire,
     schema,
     shape::Shape,
@@ -88,6 +89,11 @@ pub trait Erased: Send + Sync {
         version: i64,
         state: &wire::RawState,
     ) -> Option<wire::DynamicValue>;
+    async fn move_state(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::move_resource_state::Request,
+    ) -> Option<Outcome>;
 }
 
 struct Adapter<R> {
@@ -335,6 +341,16 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
             id = found;
         }
         let (state, private) = Resource::import(&self.inner, diags, id).await?;
+        self.outcome(diags, &state, &private)
+    }
+
+    async fn move_state(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::move_resource_state::Request,
+    ) -> Option<Outcome> {
+        let from = MovedState::read(diags, request)?;
+        let (state, private) = ResourceExt::move_state(&self.inner, diags, from).await?;
         self.outcome(diags, &state, &private)
     }
 

@@ -144,10 +144,9 @@ impl<P: ServedProvider> Served<P> {
     }
 }
 
-/// Nothing here moves resources between types, so `move_resource_state` stays false. The schema
-/// never depends on the process, so hosts may keep it.
+/// The schema never depends on the process, so hosts may keep it.
 const CAPABILITIES: wire::ServerCapabilities =
-    wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: false };
+    wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: true };
 
 pub(super) fn unknown<T>(diags: &mut Diagnostics, kind: &str, name: &str) -> Option<T> {
     diags.add_error(diagnostic(

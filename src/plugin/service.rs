@@ -6,7 +6,7 @@
 use std::{future::Future, sync::Arc};
 
 use prost::bytes::Bytes;
-use tf_provider::{AttributePath, Diagnostics};
+use tf_provider::Diagnostics;
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, codegen::BoxStream};
@@ -14,11 +14,10 @@ use tracing::Instrument;
 
 use super::{
     ServedProvider, codec,
-    diagnostics::{diagnostic, ensure_error, internal_error, to_wire, to_wire_of_provider},
+    diagnostics::{ensure_error, internal_error, to_wire, to_wire_of_provider},
     function,
     panics::{self, Caught},
     proto::tfplugin6::{self as wire, provider_server},
-    resource::Erased,
     schema,
     served::{Served, unknown},
 };
@@ -215,44 +214,21 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         &self,
         request: Request<wire::upgrade_resource_state::Request>,
     ) -> Answer<wire::upgrade_resource_state::Response> {
-        let request = request.into_inner();
-        let name = request.type_name.clone();
-        self.run("UpgradeResourceState", &name, |served, running| async move {
-            let mut diags = Diagnostics::default();
-            let state = request.raw_state.unwrap_or_default();
-            let mut upgraded_state = None;
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
-                let upgraded = panics::caught(resource.upgrade(&mut diags, request.version, &state)).await;
-                upgraded_state = running.settle(&mut diags, upgraded, "No state came back.");
-            }
-            wire::upgrade_resource_state::Response { upgraded_state, diagnostics: to_wire(diags) }
-        })
-        .await
+        self.upgrade_state(request.into_inner()).await
     }
 
     async fn upgrade_resource_identity(
         &self,
         request: Request<wire::upgrade_resource_identity::Request>,
     ) -> Answer<wire::upgrade_resource_identity::Response> {
-        let request = request.into_inner();
-        let name = request.type_name.clone();
-        self.run("UpgradeResourceIdentity", &name, |served, _| async move {
-            let mut diags = Diagnostics::default();
-            let resource = served.resource(&mut diags, &request.type_name);
-            let schema = resource.and_then(Erased::identity_schema);
-            let same = schema.is_some_and(|schema| schema.version == request.version);
-            // A state of a version without identities; the next refresh tells the identity.
-            let absent = request.raw_identity.as_ref().is_none_or(|raw| raw.json.is_empty());
-            if !same && !absent {
-                let detail = format!("Identities of version {} are not known.", request.version);
-                ensure_error(&mut diags, || diagnostic("Identity cannot be upgraded", detail, AttributePath::root()));
-            }
-            let identity = request.raw_identity.filter(|_| same && !absent).map(|raw| wire::ResourceIdentityData {
-                identity_data: Some(wire::DynamicValue { json: raw.json, ..Default::default() }),
-            });
-            wire::upgrade_resource_identity::Response { upgraded_identity: identity, diagnostics: to_wire(diags) }
-        })
-        .await
+        self.upgrade_identity(request.into_inner()).await
+    }
+
+    async fn move_resource_state(
+        &self,
+        request: Request<wire::move_resource_state::Request>,
+    ) -> Answer<wire::move_resource_state::Response> {
+        self.move_state(request.into_inner()).await
     }
 
     async fn read_resource(

@@ -36,6 +36,7 @@ mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
 mod maintenance_plan;
+mod moved;
 mod node_leases;
 mod not_updated;
 mod operation_model;

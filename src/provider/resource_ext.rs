@@ -1,15 +1,18 @@
 //! What each resource says beyond `tf_provider::Resource`: when it is gone, and what identifies it.
 
+use async_trait::async_trait;
 use serde_json::Value as Json;
+use tf_provider::{Diagnostics, value::Value};
 
-use crate::plugin::{IdentitySchema, ResourceExt};
+use crate::plugin::{IdentitySchema, MovedState, ResourceExt};
 
 use super::{
-    resource_identity, resource_maintenance_approval::MaintenanceApproval,
+    moved, resource_identity, resource_maintenance_approval::MaintenanceApproval,
     resource_server_boot_configuration::ServerBootConfiguration, resource_server_claim::ServerClaim,
     resource_server_maintenance::ServerMaintenance, resource_server_operation::ServerOperation,
 };
 
+#[async_trait]
 impl ResourceExt for ServerMaintenance {
     fn write_only(&self) -> &'static [&'static str] {
         &["boot_configuration.ignition_wo"]
@@ -30,6 +33,14 @@ impl ResourceExt for ServerMaintenance {
 
     fn import_id(&self, identity: &Json) -> Option<String> {
         resource_identity::import_name(identity)
+    }
+
+    async fn move_state<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        from: MovedState,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        Some((Value::Value(moved::moved(diags, &from)?), Value::Null))
     }
 }
 

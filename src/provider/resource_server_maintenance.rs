@@ -22,6 +22,7 @@ use super::{
     maintenance_end::{over_already, released},
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, refresh, show},
+    moved,
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act, shown},
@@ -111,6 +112,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        if moved::is_moved(&prior) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
         let mut model = MaintenanceModel {
             id: prior.id.clone(),
             effect: prior.effect.clone(),
@@ -257,6 +262,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<()> {
         let Value::Value(model) = prior else { return Some(()) };
+        if moved::is_moved(&model) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
         let state = Remembered {
@@ -300,6 +309,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(model) = state else { return Some((Value::Null, private)) };
+        if moved::is_moved(&model) {
+            diags.add_warning(moved::dropped(&model));
+            return Some((Value::Null, private));
+        }
         // A refresh before the provider can be configured keeps what is known.
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();

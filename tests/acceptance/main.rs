@@ -50,6 +50,7 @@ mod metal_server_claim;
 mod metal_server_maintenance;
 mod metal_server_operation;
 mod metal_servers;
+mod moved;
 mod names;
 mod node_leases;
 mod one_state;

@@ -12,6 +12,7 @@ mod honesty;
 mod host;
 mod identities;
 mod lists;
+mod moves;
 mod schemas;
 mod values;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ending::trials(),
         identities::trials(),
         lists::trials(),
+        moves::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

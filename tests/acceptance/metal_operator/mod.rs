@@ -14,6 +14,7 @@ mod inventory;
 mod location;
 mod lost;
 mod migration;
+mod moved;
 mod operations;
 mod outages;
 mod races;
