@@ -182,3 +182,40 @@ async fn what_cannot_be_imported_says_so() {
     }
     workspace.destroy().await.succeeded();
 }
+
+// An import block by identity is an error of the host; everything else is as it was.
+#[tokio::test]
+async fn an_old_host_imports_by_id_only() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    let body = maintenance("node1", "m", "");
+    fleet.configure(&workspace, &body);
+    workspace.apply().await.succeeded();
+    assert_eq!(identities(&workspace)[0].1, Value::Null);
+    let lost = workspace.beside();
+    let identity = json!({ "namespace": "tests", "name": "m" });
+    fleet.configure(&lost, &(body.clone() + &import("metal_server_maintenance.held", &identity)));
+    lost.try_plan().await.failed().says("identity");
+    let by_id = "import {\n  to = metal_server_maintenance.held\n  id = \"tests/m\"\n}\n";
+    fleet.configure(&lost, &(body + by_id));
+    lost.apply().await.succeeded().says("1 imported, 0 added, 0 changed, 0 destroyed");
+    lost.destroy().await.succeeded();
+}
+
+// The identity is dropped by the one and told again to the other.
+#[tokio::test]
+async fn a_state_goes_from_one_host_to_the_other_and_back() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    workspace.apply().await.succeeded();
+    let known = identities(&workspace);
+    let file = workspace.folder().join("terraform.tfstate");
+    let old = workspace.on(Host::OpenTofu);
+    old.plan().await.is_empty();
+    fleet.configure(&workspace, &maintenance("node1", "m", "reason = \"changed\""));
+    old.apply().await.succeeded().says("0 added, 1 changed, 0 destroyed");
+    assert_eq!(identities(&workspace)[0].1, Value::Null, "{}", fs::read_to_string(&file).unwrap());
+    workspace.plan().await.is_empty();
+    workspace.refresh().await.succeeded();
+    assert_eq!(identities(&workspace), known);
+    workspace.destroy().await.succeeded();
+}
