@@ -319,7 +319,11 @@ impl From<&BootSpec> for BootModel {
             method: Value::Value(spec.method.name().to_owned()),
             image: known(spec.image.clone()),
             image_sha256: known(spec.image_sha256.clone()),
-            ignition: Value::Null,
+            // A content is in no record, so that nothing tells where it came from.
+            ignition: match &spec.ignition {
+                Some(Ignition::Secret(name)) => Value::Value(IgnitionModel::of_secret(name)),
+                _ => Value::Null,
+            },
             ignition_wo: WriteOnly::default(),
             ignition_wo_version: Value::Null,
             once: Value::Value(spec.once),

@@ -106,8 +106,7 @@ impl FilterModel {
         match given(&self.owner) {
             Some(EVERY_OWNER) => true,
             Some(wanted) => owner == Some(wanted),
-            // What has no owner can be imported as well.
-            None => owner.is_none_or(|owner| owner == engine.owner()),
+            None => owner == Some(engine.owner()),
         }
     }
 

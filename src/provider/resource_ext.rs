@@ -23,7 +23,7 @@ impl ResourceExt for ServerMaintenance {
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
-        resource_identity::named_schema()
+        Some(resource_identity::named_schema())
     }
 
     fn identity(&self, state: &Self::State<'_>) -> Option<Json> {
@@ -50,7 +50,7 @@ impl ResourceExt for ServerOperation {
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
-        resource_identity::named_schema()
+        Some(resource_identity::named_schema())
     }
 
     fn identity(&self, state: &Self::State<'_>) -> Option<Json> {
@@ -69,7 +69,7 @@ impl ResourceExt for ServerClaim {
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
-        resource_identity::named_schema()
+        Some(resource_identity::named_schema())
     }
 
     fn identity(&self, state: &Self::State<'_>) -> Option<Json> {
@@ -92,7 +92,7 @@ impl ResourceExt for ServerBootConfiguration {
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
-        resource_identity::named_schema()
+        Some(resource_identity::named_schema())
     }
 
     fn identity(&self, state: &Self::State<'_>) -> Option<Json> {
@@ -111,7 +111,7 @@ impl ResourceExt for MaintenanceApproval {
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
-        resource_identity::id_schema()
+        Some(resource_identity::id_schema())
     }
 
     fn identity(&self, state: &Self::State<'_>) -> Option<Json> {

@@ -16,12 +16,12 @@ const fn text(name: &'static str, description: &'static str) -> IdentityAttribut
 ///
 /// Version 0, because hosts read a state without an identity as one of version 0: a higher version would ask for an
 /// upgrade of an identity that such a state does not have.
-fn schema(attributes: Vec<IdentityAttribute>) -> Option<IdentitySchema> {
-    Some(IdentitySchema { version: 0, attributes })
+fn schema(attributes: Vec<IdentityAttribute>) -> IdentitySchema {
+    IdentitySchema { version: 0, attributes }
 }
 
 /// Builds the schema of what has a namespace and a name.
-pub(super) fn named_schema() -> Option<IdentitySchema> {
+pub(super) fn named_schema() -> IdentitySchema {
     schema(vec![
         text("namespace", "First part of the name under which it is found again without a state file."),
         text("name", "Second part of that name."),
@@ -29,7 +29,7 @@ pub(super) fn named_schema() -> Option<IdentitySchema> {
 }
 
 /// Builds the schema of what has an id only.
-pub(super) fn id_schema() -> Option<IdentitySchema> {
+pub(super) fn id_schema() -> IdentitySchema {
     schema(vec![text("id", "Its `id`.")])
 }
 

@@ -11,6 +11,7 @@ mod families;
 mod flows;
 mod guide;
 mod inventory;
+mod lists;
 mod location;
 mod lost;
 mod migration;
