@@ -15,7 +15,7 @@ use crate::support::{
 fn everything(images: &Images) -> String {
     maintenance("node1", "m", "server_power = \"Off\"")
         + &format!(
-            r##"
+            r#"
 resource "metal_server_boot_configuration" "under" {{
   server         = "node1"
   maintenance_id = metal_server_maintenance.held.id
@@ -35,7 +35,7 @@ resource "metal_maintenance_approval" "all" {{
   server = metal_server_claim.db.server
   all    = true
 }}
-"##,
+"#,
             images.url("rescue.iso")
         )
 }

@@ -21,6 +21,7 @@ fn named(name: &str) -> State {
     State { name: Value::Value(name.to_owned()), id: Value::Value(format!("id-{name}")), ..State::default() }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "fields of messages are options")]
 fn identity(name: &str) -> Option<tfplugin6::ResourceIdentityData> {
     Some(tfplugin6::ResourceIdentityData { identity_data: value(&json!({ "name": name })) })
 }
