@@ -3,7 +3,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::AttributeType};
 
-use super::diagnostics::diagnostic;
+use super::{diagnostics::diagnostic, moves::MovedState};
 
 /// What tf-provider's [`Resource`] has no place for. Every method has a default: a plain resource
 /// says `impl ResourceExt for MyResource {}`.
@@ -38,6 +38,24 @@ pub trait ResourceExt: Resource {
         diags.add_error(diagnostic(
             "State cannot be upgraded",
             format!("This provider no longer reads states of schema version {version}."),
+            AttributePath::root(),
+        ));
+        None
+    }
+
+    /// Turns the state of another type into one of this type, for a `moved` block across types.
+    ///
+    /// Hosts ask this before they configure the provider, so that only the given state can be read. `None` needs an error
+    /// in `diags`.
+    async fn move_state<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        from: MovedState,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        diags.add_error(diagnostic(
+            format!("A {} cannot be moved here", from.type_name),
+            "This resource type takes no state of another type over. Remove the moved block; a removed block or `state rm` \
+             forgets the old resource without destroying it, and an import block or a new resource follows.",
             AttributePath::root(),
         ));
         None

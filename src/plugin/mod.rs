@@ -5,7 +5,8 @@
 //!
 //! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each other
 //! * `serve`, `ends`: from the start of the process to its end in order
-//! * `service`, `served`: what each request means; `resource`, `data_source`, `function`: the provider's part of it
+//! * `service`, `served`: what each request means; `resource`, `data_source`, `function`, `list_resource`: the provider's part
+//!   of it
 //! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
 //! * `panics`, `logging`: what goes wrong, told in the host's terms
 #![deny(clippy::print_stdout)]
@@ -21,8 +22,10 @@ mod error;
 mod extension;
 mod function;
 mod handshake;
+mod list_resource;
 mod listener;
 mod logging;
+mod moves;
 mod numbers;
 mod panics;
 mod proto;
@@ -31,6 +34,7 @@ mod schema;
 mod serve;
 mod served;
 mod service;
+mod service_list;
 mod shape;
 mod tls;
 
@@ -40,7 +44,9 @@ pub use error::PluginError;
 pub use extension::{IdentityAttribute, IdentitySchema, ResourceExt};
 pub use function::{AnyFunction, function};
 pub use handshake::is_plugin_start;
+pub use list_resource::{AnyListResource, FoundResource, FoundResources, ListResource, list_resource};
 pub use logging::install_logging;
+pub use moves::MovedState;
 pub use resource::{AnyResource, resource};
 pub use serve::{ServeOptions, serve};
 
@@ -70,5 +76,11 @@ pub trait ServedProvider: tf_provider::Provider {
     /// metadata is null.
     fn provider_meta_schema(&self) -> Option<tf_provider::schema::Schema> {
         None
+    }
+
+    /// The lists of existing resources, made with [`list_resource`], by the names of their resources. As for
+    /// [`resources`](Self::resources).
+    fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
+        Vec::new()
     }
 }

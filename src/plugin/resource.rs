@@ -13,6 +13,7 @@ use super::{
     codec::{self, Received},
     diagnostics::{diagnostic, path_to_wire},
     extension::{IdentitySchema, ResourceExt},
+    moves::MovedState,
     proto::tfplugin6 as wire,
     schema,
     shape::Shape,
@@ -69,6 +70,7 @@ pub struct Planned {
     pub(super) state: wire::DynamicValue,
     pub(super) private: Bytes,
     pub(super) requires_replace: Vec<wire::AttributePath>,
+    pub(super) identity: Option<wire::ResourceIdentityData>,
 }
 
 /// The object-safe side of a resource.
@@ -87,6 +89,11 @@ pub trait Erased: Send + Sync {
         version: i64,
         state: &wire::RawState,
     ) -> Option<wire::DynamicValue>;
+    async fn move_state(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::move_resource_state::Request,
+    ) -> Option<Outcome>;
 }
 
 struct Adapter<R> {
@@ -107,11 +114,20 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         }
     }
 
+    /// The identity of a state for the wire; the outer `None` comes with an error.
+    #[allow(clippy::option_option, reason = "no identity is not the same as one that cannot be encoded")]
+    fn identity_of(&self, diags: &mut Diagnostics, state: &R::State<'_>) -> Option<Option<wire::ResourceIdentityData>> {
+        match ResourceExt::identity(&self.inner, state) {
+            Some(identity) => {
+                let identity_data = Some(codec::send(diags, &identity)?);
+                Some(Some(wire::ResourceIdentityData { identity_data }))
+            }
+            None => Some(None),
+        }
+    }
+
     fn outcome(&self, diags: &mut Diagnostics, state: &R::State<'_>, private: &R::PrivateState<'_>) -> Option<Outcome> {
-        let identity = match ResourceExt::identity(&self.inner, state) {
-            Some(identity) => Some(wire::ResourceIdentityData { identity_data: Some(codec::send(diags, &identity)?) }),
-            None => None,
-        };
+        let identity = self.identity_of(diags, state)?;
         Some(Outcome { state: codec::send(diags, state)?, private: codec::keep(diags, private)?, identity })
     }
 
@@ -126,7 +142,12 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let meta = Received::meta(request.provider_meta.as_ref());
         let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
         let private = Resource::plan_destroy(&self.inner, diags, prior, private, meta).await?;
-        Some(Planned { state: codec::null(), private: codec::keep(diags, &private)?, requires_replace: Vec::new() })
+        Some(Planned {
+            state: codec::null(),
+            private: codec::keep(diags, &private)?,
+            requires_replace: Vec::new(),
+            identity: request.prior_identity.clone(),
+        })
     }
 
     async fn plan_create(
@@ -146,7 +167,9 @@ impl<R: ResourceExt + 'static> Adapter<R> {
             // what comes out of this to the destroy of the old one: without it the destroy would not know its record.
             private = request.prior_private.clone();
         }
-        Some(Planned { state: codec::send(diags, &state)?, private, requires_replace: Vec::new() })
+        // Not that of before: a replacement is planned as a creation, and may be of another name.
+        let identity = self.identity_of(diags, &state)?;
+        Some(Planned { state: codec::send(diags, &state)?, private, requires_replace: Vec::new(), identity })
     }
 
     async fn plan_update(
@@ -164,10 +187,17 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
         let (state, private, replace) =
             Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
+        // An identity never changes, so that the known one stays. A state of an earlier version has none yet.
+        let known = request.prior_identity.as_ref().filter(|known| !codec::is_null(known.identity_data.as_ref()));
+        let identity = match known {
+            Some(known) if replace.is_empty() => Some(known.clone()),
+            _ => self.identity_of(diags, &state)?,
+        };
         Some(Planned {
             state: codec::send(diags, &state)?,
             private: codec::keep(diags, &private)?,
             requires_replace: replace.into_iter().map(path_to_wire).collect(),
+            identity,
         })
     }
 
@@ -311,6 +341,16 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
             id = found;
         }
         let (state, private) = Resource::import(&self.inner, diags, id).await?;
+        self.outcome(diags, &state, &private)
+    }
+
+    async fn move_state(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::move_resource_state::Request,
+    ) -> Option<Outcome> {
+        let from = MovedState::read(diags, request)?;
+        let (state, private) = ResourceExt::move_state(&self.inner, diags, from).await?;
         self.outcome(diags, &state, &private)
     }
 

@@ -9,6 +9,7 @@ use super::{
     data_source::AnyDataSource,
     diagnostics::{diagnostic, to_wire},
     function::{self, AnyFunction},
+    list_resource::AnyListResource,
     proto::tfplugin6 as wire,
     resource::{AnyResource, Described},
     schema,
@@ -21,6 +22,7 @@ pub(super) struct Served<P> {
     pub resources: BTreeMap<&'static str, Box<dyn AnyResource>>,
     data_sources: BTreeMap<&'static str, Box<dyn AnyDataSource>>,
     pub functions: BTreeMap<&'static str, Box<dyn AnyFunction>>,
+    list_resources: BTreeMap<&'static str, Box<dyn AnyListResource>>,
 }
 
 impl<P: ServedProvider> Served<P> {
@@ -30,6 +32,7 @@ impl<P: ServedProvider> Served<P> {
             resources: provider.resources().into_iter().collect(),
             data_sources: provider.data_sources().into_iter().collect(),
             functions: provider.functions().into_iter().collect(),
+            list_resources: provider.list_resources().into_iter().collect(),
             provider,
         }
     }
@@ -52,6 +55,11 @@ impl<P: ServedProvider> Served<P> {
         found.or_else(|| unknown(diags, "data source", name))
     }
 
+    pub fn list_resource(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyListResource> {
+        let found = self.list_resources.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "list resource", name))
+    }
+
     pub fn schemas(&self) -> wire::get_provider_schema::Response {
         let mut diags = Diagnostics::default();
         let mut keep = |described: Result<&Described, Diagnostics>| match described {
@@ -68,12 +76,16 @@ impl<P: ServedProvider> Served<P> {
         let data_sources = self.data_sources.iter();
         let data_source_schemas =
             data_sources.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
+        let lists = self.list_resources.iter();
+        let list_resource_schemas =
+            lists.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
         let functions = self.function_schemas(&mut diags);
         wire::get_provider_schema::Response {
             provider,
             resource_schemas,
             data_source_schemas,
             functions,
+            list_resource_schemas,
             provider_meta: self.provider.provider_meta_schema().map(|of| schema::to_wire(&of, &[])),
             server_capabilities: Some(CAPABILITIES),
             diagnostics: to_wire(diags),
@@ -95,7 +107,7 @@ impl<P: ServedProvider> Served<P> {
     }
 
     pub fn metadata(&self) -> wire::get_metadata::Response {
-        use wire::get_metadata::{DataSourceMetadata, FunctionMetadata, ResourceMetadata};
+        use wire::get_metadata::{DataSourceMetadata, FunctionMetadata, ListResourceMetadata, ResourceMetadata};
         let names = |name: &&'static str| (*name).to_owned();
         wire::get_metadata::Response {
             server_capabilities: Some(CAPABILITIES),
@@ -107,6 +119,12 @@ impl<P: ServedProvider> Served<P> {
                 .map(|type_name| DataSourceMetadata { type_name })
                 .collect(),
             functions: self.functions.keys().map(names).map(|name| FunctionMetadata { name }).collect(),
+            list_resources: self
+                .list_resources
+                .keys()
+                .map(names)
+                .map(|type_name| ListResourceMetadata { type_name })
+                .collect(),
             ..Default::default()
         }
     }
@@ -126,10 +144,9 @@ impl<P: ServedProvider> Served<P> {
     }
 }
 
-/// Nothing here moves resources between types, so `move_resource_state` stays false. The schema
-/// never depends on the process, so hosts may keep it.
+/// The schema never depends on the process, so hosts may keep it.
 const CAPABILITIES: wire::ServerCapabilities =
-    wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: false };
+    wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: true };
 
 pub(super) fn unknown<T>(diags: &mut Diagnostics, kind: &str, name: &str) -> Option<T> {
     diags.add_error(diagnostic(

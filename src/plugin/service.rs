@@ -6,34 +6,40 @@
 use std::{future::Future, sync::Arc};
 
 use prost::bytes::Bytes;
-use tf_provider::{AttributePath, Diagnostics};
+use tf_provider::Diagnostics;
+use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, codegen::BoxStream};
 use tracing::Instrument;
 
 use super::{
     ServedProvider, codec,
-    diagnostics::{diagnostic, ensure_error, internal_error, to_wire, to_wire_of_provider},
+    diagnostics::{ensure_error, internal_error, to_wire, to_wire_of_provider},
     function,
     panics::{self, Caught},
     proto::tfplugin6::{self as wire, provider_server},
-    resource::Erased,
     schema,
     served::{Served, unknown},
 };
 
-type Answer<T> = Result<Response<T>, Status>;
+/// What a request is answered with.
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 
 /// A request that runs: its name and what it is about, for diagnostics.
 #[derive(Clone)]
-struct Running {
+pub(super) struct Running {
     rpc: &'static str,
     subject: String,
 }
 
 impl Running {
     /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
-    fn settle<T>(&self, diags: &mut Diagnostics, result: Result<Option<T>, Caught>, missing: &str) -> Option<T> {
+    pub(super) fn settle<T>(
+        &self,
+        diags: &mut Diagnostics,
+        result: Result<Option<T>, Caught>,
+        missing: &str,
+    ) -> Option<T> {
         match result {
             Ok(Some(value)) => Some(value),
             Ok(None) => {
@@ -63,7 +69,18 @@ impl<P: ServedProvider> Service<P> {
     /// As a task of its own, because tonic drops a request whose connection breaks: the provider
     /// would stop in the middle of a step, with nothing recorded. The task goes on without a
     /// listener, sees the stop token, and ends in order.
-    async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let done = self.start(rpc, subject, work).await;
+        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+    }
+
+    /// Starts the task of a request.
+    pub(super) fn start<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
     where
         T: Send + 'static,
         W: FnOnce(Arc<Served<P>>, Running) -> F,
@@ -79,8 +96,7 @@ impl<P: ServedProvider> Service<P> {
             tracing::debug!("request answered");
             answer
         };
-        let done = self.requests.spawn(task.instrument(span)).await;
-        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+        self.requests.spawn(task.instrument(span))
     }
 }
 
@@ -198,42 +214,21 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         &self,
         request: Request<wire::upgrade_resource_state::Request>,
     ) -> Answer<wire::upgrade_resource_state::Response> {
-        let request = request.into_inner();
-        let name = request.type_name.clone();
-        self.run("UpgradeResourceState", &name, |served, running| async move {
-            let mut diags = Diagnostics::default();
-            let state = request.raw_state.unwrap_or_default();
-            let mut upgraded_state = None;
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
-                let upgraded = panics::caught(resource.upgrade(&mut diags, request.version, &state)).await;
-                upgraded_state = running.settle(&mut diags, upgraded, "No state came back.");
-            }
-            wire::upgrade_resource_state::Response { upgraded_state, diagnostics: to_wire(diags) }
-        })
-        .await
+        self.upgrade_state(request.into_inner()).await
     }
 
     async fn upgrade_resource_identity(
         &self,
         request: Request<wire::upgrade_resource_identity::Request>,
     ) -> Answer<wire::upgrade_resource_identity::Response> {
-        let request = request.into_inner();
-        let name = request.type_name.clone();
-        self.run("UpgradeResourceIdentity", &name, |served, _| async move {
-            let mut diags = Diagnostics::default();
-            let resource = served.resource(&mut diags, &request.type_name);
-            let schema = resource.and_then(Erased::identity_schema);
-            let same = schema.is_some_and(|schema| schema.version == request.version);
-            if !same {
-                let detail = format!("Identities of version {} are not known.", request.version);
-                ensure_error(&mut diags, || diagnostic("Identity cannot be upgraded", detail, AttributePath::root()));
-            }
-            let identity = request.raw_identity.filter(|_| same).map(|raw| wire::ResourceIdentityData {
-                identity_data: Some(wire::DynamicValue { json: raw.json, ..Default::default() }),
-            });
-            wire::upgrade_resource_identity::Response { upgraded_identity: identity, diagnostics: to_wire(diags) }
-        })
-        .await
+        self.upgrade_identity(request.into_inner()).await
+    }
+
+    async fn move_resource_state(
+        &self,
+        request: Request<wire::move_resource_state::Request>,
+    ) -> Answer<wire::move_resource_state::Response> {
+        self.move_state(request.into_inner()).await
     }
 
     async fn read_resource(
@@ -250,7 +245,11 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                 outcome = running.settle(&mut diags, read, "No state came back; the known one was kept.");
             }
             let (new_state, private, new_identity) = match outcome {
-                Some(outcome) => (Some(outcome.state), outcome.private, outcome.identity),
+                Some(outcome) => {
+                    let gone = codec::is_null(Some(&outcome.state));
+                    let identity = outcome.identity.or(request.current_identity.filter(|_| !gone));
+                    (Some(outcome.state), outcome.private, identity)
+                }
                 None => (request.current_state, request.private, request.current_identity),
             };
             wire::read_resource::Response {
@@ -279,8 +278,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                     response.planned_state = Some(planned.state);
                     response.planned_private = planned.private;
                     response.requires_replace = planned.requires_replace;
-                    // An identity never changes, so what is known stays planned.
-                    response.planned_identity = request.prior_identity;
+                    response.planned_identity = planned.identity;
                 }
             }
             response.diagnostics = to_wire(diags);
@@ -384,6 +382,20 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             wire::call_function::Response { result: result.filter(|_| error.is_none()), error }
         })
         .await
+    }
+
+    async fn validate_list_resource_config(
+        &self,
+        request: Request<wire::validate_list_resource_config::Request>,
+    ) -> Answer<wire::validate_list_resource_config::Response> {
+        self.validate_list(request.into_inner()).await
+    }
+
+    async fn list_resource(
+        &self,
+        request: Request<wire::list_resource::Request>,
+    ) -> Answer<BoxStream<wire::list_resource::Event>> {
+        Ok(self.list(request.into_inner()))
     }
 
     async fn stop_provider(&self, _: Request<wire::stop_provider::Request>) -> Answer<wire::stop_provider::Response> {

@@ -2,7 +2,6 @@
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tf_provider::{
     AttributePath, Diagnostics,
     schema::{Attribute, AttributeType},
@@ -20,6 +19,7 @@ use crate::{
 use super::{
     schema::{defaulted, object, optional},
     values::{Text, bad, boot_mode, given, known, not_empty, one_of, or_default, web_url},
+    write_only::{WriteOnly, sha256},
 };
 
 /// `ready_when`, `complete_when`: a URL that must answer with a status.
@@ -65,9 +65,8 @@ impl IgnitionModel {
             (None, Some(name), None) => Some((Ignition::Secret(name.to_owned()), None)),
             (Some(path), None, None) => match std::fs::read_to_string(path) {
                 Ok(content) => {
-                    let digest = Sha256::digest(content.as_bytes());
-                    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-                    Some((Ignition::Content(sha256), Some(SecretString::from(content))))
+                    let content = SecretString::from(content);
+                    Some((Ignition::Content(sha256(&content)), Some(content)))
                 }
                 Err(error) => {
                     let at = at.clone().attribute("file");
@@ -100,6 +99,10 @@ pub(super) struct BootModel {
     pub(super) image_sha256: Text,
     #[serde(default)]
     pub(super) ignition: Value<IgnitionModel>,
+    #[serde(default)]
+    pub(super) ignition_wo: WriteOnly,
+    #[serde(default)]
+    pub(super) ignition_wo_version: ValueNumber,
     #[serde(default)]
     pub(super) once: ValueBool,
     #[serde(default)]
@@ -200,11 +203,16 @@ impl BootModel {
             web_url(diags, &self.image, path("image"))
         };
         let digest = self.check_digest(diags, path("image_sha256"));
+        let given_twice = !self.ignition.is_null() && !self.ignition_wo.is_absent();
         let ignition = match &self.ignition {
-            Value::Value(_) if method.is_some() && !operated => {
+            _ if given_twice => {
+                bad(diags, path("ignition_wo"), "One source is possible", "Give ignition or ignition_wo, not both.");
+                None
+            }
+            _ if method.is_some() && !operated && !(self.ignition.is_null() && self.ignition_wo.is_absent()) => {
                 bad(
                     diags,
-                    path("ignition"),
+                    path(if self.ignition.is_null() { "ignition_wo" } else { "ignition" }),
                     "Ignition cannot be handed over",
                     "Only method = \"boot_operator\" gives a server an ignition file; Redfish knows no way to. Build it into the \
                      image, or name it on the image's kernel command line.",
@@ -212,7 +220,7 @@ impl BootModel {
                 None
             }
             Value::Value(ignition) => ignition.check(diags, &path("ignition")).map(|(ignition, _)| ignition),
-            _ => None,
+            _ => self.ignition_wo.content().map(|content| Ignition::Content(sha256(content))),
         };
         if operated && self.image_sha256 != Value::Null {
             bad(
@@ -262,6 +270,14 @@ impl BootModel {
         {
             engine.backend().keep(sha256, content);
         }
+        if let Some(content) = self.ignition_wo.content() {
+            engine.backend().keep(sha256(content), content.clone());
+        }
+    }
+
+    /// Checks that content and version of `ignition_wo` come together. Of a configuration only: a state has no content.
+    pub(super) fn check_write_only(&self, diags: &mut Diagnostics, at: &AttributePath) {
+        self.ignition_wo.check_version(diags, &self.ignition_wo_version, at, "ignition_wo");
     }
 
     fn check_digest(&self, diags: &mut Diagnostics, path: AttributePath) -> Option<String> {
@@ -303,7 +319,13 @@ impl From<&BootSpec> for BootModel {
             method: Value::Value(spec.method.name().to_owned()),
             image: known(spec.image.clone()),
             image_sha256: known(spec.image_sha256.clone()),
-            ignition: Value::Null,
+            // A content is in no record, so that nothing tells where it came from.
+            ignition: match &spec.ignition {
+                Some(Ignition::Secret(name)) => Value::Value(IgnitionModel::of_secret(name)),
+                _ => Value::Null,
+            },
+            ignition_wo: WriteOnly::default(),
+            ignition_wo_version: Value::Null,
             once: Value::Value(spec.once),
             boot_mode: known(spec.boot_mode.map(|mode| mode.as_redfish().to_owned())),
             ready_when: spec.ready_when.as_ref().map_or(Value::Null, |check| {

@@ -26,6 +26,7 @@ use super::{
     schema::{attributes, computed, object, optional, required, schema, timeouts},
     values::{Text, Timeouts, check_timeouts, given, known, or_default, power, short, shown_duration},
     window::WindowModel,
+    write_only::{self, WriteOnly},
 };
 
 /// `previous_boot_override`.
@@ -47,6 +48,8 @@ pub(super) struct BootConfigurationModel {
     pub(super) image: Text,
     pub(super) image_sha256: Text,
     pub(super) ignition: Value<IgnitionModel>,
+    pub(super) ignition_wo: WriteOnly,
+    pub(super) ignition_wo_version: ValueNumber,
     pub(super) once: ValueBool,
     pub(super) boot_mode: Text,
     pub(super) ready_when: Value<UrlModel>,
@@ -147,6 +150,7 @@ pub(super) fn boot_configuration_schema() -> Schema {
         ),
     ]);
     all.extend(attributes(boot::attributes()));
+    all.extend(attributes(write_only::attributes()));
     all.extend(turn_attributes());
     schema(
         "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
@@ -163,9 +167,18 @@ impl BootConfigurationModel {
             image: self.image.clone(),
             image_sha256: self.image_sha256.clone(),
             ignition: self.ignition.clone(),
+            ignition_wo: self.ignition_wo.clone(),
+            ignition_wo_version: self.ignition_wo_version,
             once: self.once,
             boot_mode: self.boot_mode.clone(),
             ready_when: self.ready_when.clone(),
+        }
+    }
+
+    /// Takes what only a configuration has.
+    pub(super) fn take_write_only(&mut self, config: &Value<Self>) {
+        if let Value::Value(config) = config {
+            self.ignition_wo = config.ignition_wo.clone();
         }
     }
 

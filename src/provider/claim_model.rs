@@ -221,6 +221,19 @@ impl ClaimModel {
         })
     }
 
+    /// Builds the model of what a claim of the coordination store says.
+    pub(super) fn imported(claim: &Claim, view: &LockView) -> Self {
+        let mut model = Self {
+            server: Value::Value(claim.server.clone()),
+            namespace: Value::Value(claim.id.namespace().to_owned()),
+            name: Value::Value(claim.id.name().to_owned()),
+            contact: known(claim.contact.clone()),
+            ..Self::default()
+        };
+        model.show(claim, view);
+        model
+    }
+
     pub(super) fn show(&mut self, claim: &Claim, view: &LockView) {
         self.id = Value::Value(claim.id.to_string());
         self.owner = Value::Value(claim.owner.clone());

@@ -22,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    boot::{self, BootModel},
+    boot::{self, BootModel, IgnitionModel, UrlModel},
     cell::Cell,
     prospect::{PlannedRequest, Prospect},
     schema::{attributes, computed, optional, required, schema},
@@ -64,6 +64,31 @@ pub(super) struct PreviewModel {
     text: Text,
 }
 
+/// `boot_configuration`: without what is write-only, because a state keeps everything of a data source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct PreviewBootModel {
+    method: Text,
+    #[serde(default)]
+    image: Text,
+    #[serde(default)]
+    image_sha256: Text,
+    #[serde(default)]
+    ignition: Value<IgnitionModel>,
+    #[serde(default)]
+    once: ValueBool,
+    #[serde(default)]
+    boot_mode: Text,
+    #[serde(default)]
+    ready_when: Value<UrlModel>,
+}
+
+impl From<PreviewBootModel> for BootModel {
+    fn from(of: PreviewBootModel) -> Self {
+        let PreviewBootModel { method, image, image_sha256, ignition, once, boot_mode, ready_when } = of;
+        Self { method, image, image_sha256, ignition, once, boot_mode, ready_when, ..Self::default() }
+    }
+}
+
 /// A `metal_maintenance_preview` in configuration and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PreviewsModel {
@@ -73,7 +98,7 @@ pub(super) struct PreviewsModel {
     require_claim: ValueBool,
     priority: ValueNumber,
     server_power: Text,
-    boot_configuration: Value<BootModel>,
+    boot_configuration: Value<PreviewBootModel>,
     window: Value<WindowModel>,
     timeout: Text,
     previews: ValueList<PreviewModel>,
@@ -99,7 +124,7 @@ impl PreviewsModel {
         let server_power = power(diags, &self.server_power, path("server_power"));
         let boot = match &self.boot_configuration {
             Value::Value(boot) => {
-                let mut boot = boot.clone();
+                let mut boot = BootModel::from(boot.clone());
                 boot.set_defaults();
                 boot.check(diags, &path("boot_configuration"))
             }

@@ -30,6 +30,7 @@ use super::{
         one_of, or_default, power, short, texts,
     },
     window::{self, WindowModel, on_close, window_attribute},
+    write_only,
 };
 
 /// `complete_when`.
@@ -257,6 +258,7 @@ pub(super) fn maintenance_schema() -> Schema {
         ),
     ]);
     let mut boot = attributes(boot::attributes());
+    boot.extend(attributes(write_only::attributes()));
     boot.insert(
         "method".to_owned(),
         required(

@@ -355,6 +355,7 @@ pub(super) fn imported(record: &Maintenance) -> MaintenanceModel {
         server_power: known(server_power.map(|power| power.to_string())),
         expires_after: known(expires_after.map(shown_duration)),
         hold_place_for: Value::Value(shown_duration(hold_place_for)),
+        wait_for: known((record.keeps_place && matches!(record.phase, Phase::Pending)).then(|| "Enqueued".to_owned())),
         allow_under: if record.spec.allow_under.is_empty() {
             Value::Null
         } else {

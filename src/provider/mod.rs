@@ -28,16 +28,23 @@ mod function_next_window;
 mod function_window;
 mod identity;
 mod kubernetes_node;
+mod list_filter;
+mod list_maintenance_approval;
+mod list_records;
+mod list_server_claim;
 mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
 mod maintenance_plan;
+mod moved;
 mod node_leases;
 mod not_updated;
 mod operation_model;
 mod own_turn;
 mod private;
 mod prospect;
+mod resource_ext;
+mod resource_identity;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;
@@ -52,6 +59,7 @@ mod standing;
 mod toleration;
 mod values;
 mod window;
+mod write_only;
 mod wrong_settings;
 
 use std::sync::Arc;
@@ -61,7 +69,10 @@ use tf_provider::{AttributePath, Diagnostics, Provider, schema::Schema, value::V
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    plugin::{AnyDataSource, AnyFunction, AnyResource, ServedProvider, data_source, diagnostic, function, resource},
+    plugin::{
+        AnyDataSource, AnyFunction, AnyListResource, AnyResource, ServedProvider, data_source, diagnostic, function,
+        list_resource, resource,
+    },
     settings::{self, Environment},
 };
 
@@ -192,5 +203,18 @@ impl ServedProvider for MetalProvider {
         use function_in_window::InWindow;
         use function_next_window::NextWindow;
         vec![("next_window", function(NextWindow)), ("in_window", function(InWindow))]
+    }
+
+    fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
+        use list_maintenance_approval::ListMaintenanceApproval;
+        use list_records::{ListBootConfiguration, ListServerMaintenance};
+        use list_server_claim::ListServerClaim;
+        let cell = || self.cell.clone();
+        vec![
+            ("metal_server_maintenance", list_resource(ListServerMaintenance { cell: cell() })),
+            ("metal_server_boot_configuration", list_resource(ListBootConfiguration { cell: cell() })),
+            ("metal_server_claim", list_resource(ListServerClaim { cell: cell() })),
+            ("metal_maintenance_approval", list_resource(ListMaintenanceApproval { cell: cell() })),
+        ]
     }
 }

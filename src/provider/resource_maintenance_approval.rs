@@ -12,7 +12,7 @@ use crate::{
         lock::Refusal,
         queue::shown_time,
     },
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
     store::{Found, LockView},
 };
 
@@ -401,12 +401,6 @@ impl Resource for MaintenanceApproval {
             AttributePath::root(),
         ));
         None
-    }
-}
-
-impl ResourceExt for MaintenanceApproval {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         spec::{Kind, Spec, WaitFor},
         state::{Ending, Maintenance},
     },
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
 };
 
 use super::{
@@ -28,6 +28,7 @@ use super::{
     restored::{Expected, is_current, may_act},
     review,
     values::{given, read_id, time_limit},
+    write_only::keep_unless_raised,
 };
 
 /// Time limits when none are given.
@@ -61,6 +62,7 @@ impl Resource for ServerBootConfiguration {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(mut model) = config {
             model.set_defaults();
+            model.boot().check_write_only(diags, &AttributePath::root());
             model.check(diags, None);
         }
         Some(())
@@ -162,11 +164,12 @@ impl Resource for ServerBootConfiguration {
         &self,
         diags: &mut Diagnostics,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -203,7 +206,7 @@ impl Resource for ServerBootConfiguration {
         diags: &mut Diagnostics,
         prior: Self::State<'a>,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
@@ -213,13 +216,18 @@ impl Resource for ServerBootConfiguration {
             return Some((Value::Value(model), private));
         }
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags, Some(&engine))?;
+        model.take_write_only(&config);
+        let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
         // A change that fails boots the previous image again.
         engine.remember_addresses(given(&prior.image));
         let server = spec.server.clone();
         let state = Private::state_or_new(&private);
+        if let Some(uid) = Private::uid(&private) {
+            let versions = (&prior.ignition_wo_version, &model.ignition_wo_version);
+            keep_unless_raised(&engine, &uid, versions, &mut spec).await;
+        }
         let wish = Wish {
             id: model.record_id(engine.owner())?,
             spec,
@@ -406,10 +414,4 @@ fn acts(prior: &BootConfigurationModel, model: &BootConfigurationModel) -> bool 
 /// What a state tells of its record.
 fn expected<'a>(model: &'a BootConfigurationModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
-}
-
-impl ResourceExt for ServerBootConfiguration {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
-    }
 }

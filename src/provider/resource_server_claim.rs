@@ -6,7 +6,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use crate::{
     engine::{Engine, EngineError},
     maintenance::{approval, ids::LockKey},
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
 };
 
 use super::{
@@ -283,14 +283,7 @@ impl Resource for ServerClaim {
                 diags.add_error(of_engine(&claim.server, &EngineError::Refused(refusal)));
                 return None;
             }
-            let mut model = ClaimModel {
-                server: Value::Value(claim.server.clone()),
-                namespace: Value::Value(claim.id.namespace().to_owned()),
-                name: Value::Value(claim.id.name().to_owned()),
-                contact: known(claim.contact.clone()),
-                ..ClaimModel::default()
-            };
-            model.show(claim, view);
+            let model = ClaimModel::imported(claim, view);
             return Some((Value::Value(model), Value::Value(Owned::new(&engine, &view.lock.key, &claim.uid))));
         }
         diags.add_error(diagnostic(
@@ -299,12 +292,6 @@ impl Resource for ServerClaim {
             AttributePath::root(),
         ));
         None
-    }
-}
-
-impl ResourceExt for ServerClaim {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
     }
 }
 

@@ -9,10 +9,10 @@ use crate::{
     engine::{Control, Engine, EngineError, Wish},
     maintenance::{
         lock::{AskingState, Refusal},
-        spec::WaitFor,
+        spec::{Kind, WaitFor},
         state::Ending,
     },
-    plugin::ResourceExt,
+    plugin::diagnostic,
 };
 
 use super::{
@@ -22,11 +22,13 @@ use super::{
     maintenance_end::{over_already, released},
     maintenance_model::{MaintenanceModel, maintenance_schema},
     maintenance_outcome::{conclude, imported, refresh, show},
+    moved,
     not_updated::not_updated,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act, shown},
     review,
     values::{given, read_id, time_limit},
+    write_only::keep_unless_raised,
 };
 
 /// Time limit for waiting and preparing when none is given.
@@ -66,6 +68,7 @@ impl Resource for ServerMaintenance {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(mut model) = config {
             model.set_defaults();
+            model.check_write_only(diags);
             model.check(diags, None);
         }
         Some(())
@@ -109,6 +112,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        if moved::is_moved(&prior) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
         let mut model = MaintenanceModel {
             id: prior.id.clone(),
             effect: prior.effect.clone(),
@@ -145,11 +152,12 @@ impl Resource for ServerMaintenance {
         &self,
         diags: &mut Diagnostics,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -177,19 +185,24 @@ impl Resource for ServerMaintenance {
         diags: &mut Diagnostics,
         prior: Self::State<'a>,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
-        let spec = model.check(diags, Some(&engine))?;
+        model.take_write_only(&config);
+        let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
         // A change that fails boots the previous image again.
         let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));
         engine.remember_addresses(previous);
+        if let Some(uid) = Private::uid(&private) {
+            let versions = (&prior.ignition_version(), &model.ignition_version());
+            keep_unless_raised(&engine, &uid, versions, &mut spec).await;
+        }
         let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
         let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);
@@ -249,6 +262,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<()> {
         let Value::Value(model) = prior else { return Some(()) };
+        if moved::is_moved(&model) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
         let state = Remembered {
@@ -292,6 +309,10 @@ impl Resource for ServerMaintenance {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(model) = state else { return Some((Value::Null, private)) };
+        if moved::is_moved(&model) {
+            diags.add_warning(moved::dropped(&model));
+            return Some((Value::Null, private));
+        }
         // A refresh before the provider can be configured keeps what is known.
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();
@@ -343,6 +364,14 @@ impl Resource for ServerMaintenance {
         let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
         let state = Private::new_state();
         let taken = match engine.active(&id).await {
+            Ok(record) if record.spec.kind != Kind::Maintenance => {
+                diags.add_error(diagnostic(
+                    format!("{id} is not a maintenance"),
+                    "It is a boot configuration or an operation. Import a boot configuration as its own resource type.",
+                    AttributePath::root(),
+                ));
+                return None;
+            }
             Ok(record) => engine.take_over(&record, &state).await.map(|()| record),
             Err(error) => Err(error),
         };
@@ -357,12 +386,6 @@ impl Resource for ServerMaintenance {
                 None
             }
         }
-    }
-}
-
-impl ResourceExt for ServerMaintenance {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
     }
 }
 

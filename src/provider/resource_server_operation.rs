@@ -14,7 +14,7 @@ use crate::{
         spec::{Spec, WaitFor},
         state::{Ending, Phase},
     },
-    plugin::{ResourceExt, diagnostic},
+    plugin::diagnostic,
 };
 
 use super::{
@@ -436,10 +436,4 @@ impl Resource for ServerOperation {
 /// What a state tells of its record.
 fn expected<'a>(model: &'a OperationModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
-}
-
-impl ResourceExt for ServerOperation {
-    fn is_gone(&self, state: &Self::State<'_>) -> bool {
-        state.is_null()
-    }
 }

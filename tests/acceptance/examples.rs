@@ -46,8 +46,9 @@ for_each_host! {
             if host == Host::OpenTofu && example.components().any(|part| part.as_os_str() == "functions") {
                 continue;
             }
-            // Nor does it know ephemeral variables.
-            if host == Host::OpenTofu && example.ends_with("ephemeral.tf") {
+            // Nor does it know ephemeral variables and identities.
+            let newer = ["ephemeral.tf", "import-by-identity.tf"];
+            if host == Host::OpenTofu && newer.iter().any(|name| example.ends_with(name)) {
                 continue;
             }
             place(&workspace, &example);

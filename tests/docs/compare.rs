@@ -50,7 +50,7 @@ fn fits(said: Use, is: Use) -> bool {
 fn leftovers(types: &[Type], root: &Path) -> Vec<String> {
     let expected: Vec<String> = types.iter().map(page_of).collect();
     let mut found = Vec::new();
-    for folder in ["docs/resources", "docs/data-sources", "docs/functions"] {
+    for folder in ["docs/resources", "docs/data-sources", "docs/functions", "docs/list-resources"] {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
         for entry in entries {
             let name = entry.expect("readable").file_name();
@@ -74,6 +74,7 @@ fn page_of(one: &Type) -> String {
         Kind::Resource => format!("docs/resources/{}.md", short(one)),
         Kind::DataSource => format!("docs/data-sources/{}.md", short(one)),
         Kind::Function => format!("docs/functions/{}.md", one.name),
+        Kind::ListResource => format!("docs/list-resources/{}.md", short(one)),
     }
 }
 
@@ -84,6 +85,7 @@ fn example_of(one: &Type) -> String {
         Kind::Resource => format!("examples/resources/{name}/resource.tf"),
         Kind::DataSource => format!("examples/data-sources/{name}/data-source.tf"),
         Kind::Function => format!("examples/functions/{name}/function.tf"),
+        Kind::ListResource => format!("examples/list-resources/{name}/list-resource.tfquery.hcl"),
     }
 }
 
@@ -92,6 +94,8 @@ fn test_of(one: &Type) -> Option<String> {
     match one.kind {
         Kind::Provider => None,
         Kind::Function => Some(format!("tests/acceptance/function_{}.rs", one.name)),
+        // One file for all, because one lost state has all of them.
+        Kind::ListResource => Some("tests/acceptance/lists.rs".to_owned()),
         Kind::Resource | Kind::DataSource => Some(format!("tests/acceptance/{}.rs", one.name)),
     }
 }

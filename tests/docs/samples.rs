@@ -43,6 +43,8 @@ fn types() -> Vec<Type> {
             "block_types": { "boot": { "nesting_mode": "list", "max_items": 1, "block": { "attributes": {
                 "method": { "type": "string", "required": true } } } } },
         } } },
+        "list_resource_schemas": { "metal_box": { "block": { "attributes": {
+            "states": { "type": ["list", "string"], "optional": true } } } } },
         "functions": { "next": { "parameters": [{ "name": "schedule" }], "variadic_parameter": { "name": "more" } } },
     }))
 }
@@ -54,6 +56,9 @@ fn checkout() -> TempDir {
         ("docs/index.md", "# metal\n"),
         ("docs/resources/box.md", PAGE),
         ("docs/functions/next.md", "## Arguments\n- `schedule` (String)\n- `more` (String)\n"),
+        ("docs/list-resources/box.md", "## Arguments\n- `states` (List of strings, optional)\n"),
+        ("examples/list-resources/metal_box/list-resource.tfquery.hcl", ""),
+        ("tests/acceptance/lists.rs", ""),
         ("examples/provider/provider.tf", ""),
         ("examples/resources/metal_box/resource.tf", ""),
         ("examples/functions/next/function.tf", ""),
@@ -130,6 +135,9 @@ fn missing_files() {
         "examples/resources/metal_box/resource.tf",
         "examples/functions/next/function.tf",
         "tests/acceptance/metal_box.rs",
+        "docs/list-resources/box.md",
+        "examples/list-resources/metal_box/list-resource.tfquery.hcl",
+        "tests/acceptance/lists.rs",
         "tests/acceptance/function_next.rs",
     ] {
         let expected = format!("{file} is missing");

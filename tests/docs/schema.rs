@@ -11,6 +11,7 @@ pub enum Kind {
     Resource,
     DataSource,
     Function,
+    ListResource,
 }
 
 /// Whether a value is given, may be given, or is only read.
@@ -41,7 +42,11 @@ pub fn read(provider: &Value) -> Vec<Type> {
         Type { kind, name: name.to_owned(), attributes }
     };
     let mut types = vec![of(Kind::Provider, "", &provider["provider"])];
-    for (kind, key) in [(Kind::Resource, "resource_schemas"), (Kind::DataSource, "data_source_schemas")] {
+    for (kind, key) in [
+        (Kind::Resource, "resource_schemas"),
+        (Kind::DataSource, "data_source_schemas"),
+        (Kind::ListResource, "list_resource_schemas"),
+    ] {
         let schemas = provider[key].as_object().into_iter().flatten();
         types.extend(schemas.map(|(name, schema)| of(kind, name, schema)));
     }

@@ -10,6 +10,9 @@ mod fixture;
 mod handshake;
 mod honesty;
 mod host;
+mod identities;
+mod lists;
+mod moves;
 mod schemas;
 mod values;
 
@@ -26,7 +29,16 @@ fn main() -> ExitCode {
     if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
         return fixture::main();
     }
-    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials()];
+    let trials = [
+        handshake::trials(),
+        schemas::trials(),
+        values::trials(),
+        honesty::trials(),
+        ending::trials(),
+        identities::trials(),
+        lists::trials(),
+        moves::trials(),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 

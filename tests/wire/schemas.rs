@@ -48,7 +48,7 @@ async fn the_schema_is_complete_and_well_formed() {
     assert!(response.provider_meta.is_none());
     let capabilities = response.server_capabilities.unwrap();
     assert!(capabilities.plan_destroy && capabilities.get_provider_schema_optional);
-    assert!(!capabilities.move_resource_state);
+    assert!(capabilities.move_resource_state);
     let join = &response.functions["join"];
     assert!(join.variadic_parameter.is_some());
     assert_eq!(join.deprecation_message, "deprecated");
@@ -124,9 +124,6 @@ async fn what_is_not_there_is_unimplemented() {
     let mut host = Host::start().await;
     let request = tfplugin6::open_ephemeral_resource::Request::default();
     let status = host.provider.open_ephemeral_resource(request).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::Unimplemented);
-    let request = tfplugin6::move_resource_state::Request::default();
-    let status = host.provider.move_resource_state(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unimplemented);
     let request = tfplugin6::invoke_action::Request::default();
     let status = host.provider.invoke_action(request).await.unwrap_err();

@@ -11,15 +11,18 @@ mod families;
 mod flows;
 mod guide;
 mod inventory;
+mod lists;
 mod location;
 mod lost;
 mod migration;
+mod moved;
 mod operations;
 mod outages;
 mod races;
 mod silence;
 mod strangers;
 mod tolerations;
+mod write_only;
 
 use std::path::Path;
 

@@ -125,6 +125,19 @@ impl Workspace {
         other
     }
 
+    /// The same checkout under another host.
+    pub fn on(&self, host: Host) -> Self {
+        let number = self.user.workspaces.fetch_add(1, Ordering::Relaxed);
+        Self {
+            host,
+            user: Arc::clone(&self.user),
+            folder: self.folder.clone(),
+            environment: self.environment.clone(),
+            // Plans and logs have names of their own.
+            runs: AtomicUsize::new(1000 * (number + 1)),
+        }
+    }
+
     fn of(host: Host, user: Arc<User>) -> Self {
         let number = user.workspaces.fetch_add(1, Ordering::Relaxed);
         let folder = user.root.path().join(format!("workspace-{number}"));

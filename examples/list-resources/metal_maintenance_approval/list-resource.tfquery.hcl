@@ -1,0 +1,7 @@
+list "metal_maintenance_approval" "lost" {
+  provider = metal
+
+  config {
+    states = ["InForce"]
+  }
+}

@@ -1,0 +1,7 @@
+list "metal_server_claim" "lost" {
+  provider = metal
+
+  config {
+    namespace = "db"
+  }
+}

@@ -1,0 +1,56 @@
+//! The requests about lists of existing resources.
+use futures_util::stream;
+use tf_provider::Diagnostics;
+use tokio::sync::mpsc;
+use tonic::{Response, Status, codegen::BoxStream};
+
+use super::{
+    ServedProvider,
+    diagnostics::to_wire,
+    panics,
+    proto::tfplugin6::{self as wire, list_resource::Event},
+    service::{Answer, Service},
+};
+
+/// How many results wait for the host at most.
+const AHEAD: usize = 16;
+
+impl<P: ServedProvider> Service<P> {
+    pub(super) async fn validate_list(
+        &self,
+        request: wire::validate_list_resource_config::Request,
+    ) -> Answer<wire::validate_list_resource_config::Response> {
+        let name = request.type_name.clone();
+        self.run("ValidateListResourceConfig", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(list) = served.list_resource(&mut diags, &request.type_name) {
+                let valid = panics::caught(list.validate(&mut diags, &request)).await;
+                running.settle(&mut diags, valid, "The configuration was refused without a reason.");
+            }
+            wire::validate_list_resource_config::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    /// Begins a list. What is found is sent while more is read; a host that stops reading ends the list.
+    pub(super) fn list(&self, request: wire::list_resource::Request) -> Response<BoxStream<Event>> {
+        let (events, received) = mpsc::channel(AHEAD);
+        let name = request.type_name.clone();
+        self.start("ListResource", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(list) = served.list_resource(&mut diags, &request.type_name) {
+                let listed = panics::caught(list.list(&mut diags, &request, events.clone())).await;
+                running.settle(&mut diags, listed, "Nothing was listed.");
+            }
+            let last = Event { diagnostic: to_wire(diags), ..Event::default() };
+            if !last.diagnostic.is_empty() {
+                // Refused where the host has stopped reading.
+                let _ = events.send(last).await;
+            }
+        });
+        let next = |mut received: mpsc::Receiver<Event>| async move {
+            received.recv().await.map(|event| (Ok::<_, Status>(event), received))
+        };
+        Response::new(Box::pin(stream::unfold(received, next)))
+    }
+}

@@ -1,0 +1,197 @@
+//! `terraform query` finds what a lost state held, and its generated configuration imports it.
+
+use std::{fs, path::Path};
+
+use crate::support::{
+    host::Host,
+    images::Images,
+    run::Run,
+    simulator::{Fleet, maintenance},
+    workspace::Workspace,
+};
+
+/// A query of every type that can be imported.
+const EVERYTHING: &str = r#"
+list "metal_server_maintenance" "lost" {
+  provider = metal
+}
+list "metal_server_boot_configuration" "lost" {
+  provider = metal
+}
+list "metal_server_claim" "lost" {
+  provider = metal
+}
+list "metal_maintenance_approval" "lost" {
+  provider = metal
+}
+"#;
+
+fn query(type_name: &str, arguments: &str) -> String {
+    format!("list \"{type_name}\" \"found\" {{\n  provider = metal\n  config {{\n    {arguments}\n  }}\n}}\n")
+}
+
+/// Runs a query in a workspace.
+async fn run(workspace: &Workspace, text: &str) -> Run {
+    workspace.write("lost.tfquery.hcl", text);
+    workspace.run(&["query", "-no-color"]).await
+}
+
+fn everything(images: &Images) -> String {
+    maintenance(
+        "node1",
+        "m",
+        "server_power = \"On\"\n  expires_after = \"2h\"\n  reason = \"disk swap\"\n  triggers = { run = \"1\" }",
+    ) + &maintenance("node4", "waits", "policy = \"OwnerApproval\"\n  wait_for = \"Enqueued\"\n  require_claim = true")
+        .replace("  policy    = \"Enforced\"\n", "")
+        .replace("\"held\"", "\"waits\"")
+        + &format!(
+            r##"
+resource "metal_server_boot_configuration" "under" {{
+  server         = "node1"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "virtual_media"
+  image          = "{}"
+}}
+resource "metal_server_boot_configuration" "alone" {{
+  server = "node2"
+  method = "pxe"
+}}
+resource "metal_server_claim" "db" {{
+  server    = "node3"
+  namespace = "db"
+  name      = "primary"
+  contact   = "#db-oncall"
+}}
+resource "metal_maintenance_approval" "all" {{
+  server = metal_server_claim.db.server
+  all    = true
+}}
+"##,
+            images.url("rescue.iso")
+        )
+}
+
+#[tokio::test]
+async fn a_lost_state_is_found_and_imported_again() {
+    let (fleet, images, workspace) = (Fleet::new(4).await, Images::start().await, Workspace::new(Host::Terraform));
+    fleet.configure(&workspace, &everything(&images));
+    workspace.apply().await.succeeded();
+    let requests = fleet.changes("node1").len();
+
+    // The state and the configuration are lost.
+    let lost = workspace.beside();
+    fleet.configure(&lost, "");
+    lost.write("lost.tfquery.hcl", EVERYTHING);
+    lost.run(&["validate", "-no-color", "-query"]).await.succeeded();
+    let found = lost.run(&["query", "-no-color", "-generate-config-out=found.tf"]).await.succeeded();
+    found.says("tests/m: node1, InMaintenance (disk swap)");
+    found.says("tests/waits: node4, Pending");
+    found.says("tests/m.boot: node1, Ready");
+    found.says("db/primary: node3, of default");
+    found.says("node3: everything, InForce");
+    let generated = fs::read_to_string(lost.folder().join("found.tf")).unwrap();
+    assert_eq!(generated.matches("import {").count(), 6, "{generated}");
+    assert_eq!(generated.matches("identity = {").count(), 6, "{generated}");
+
+    lost.plan().await.run.says("6 to import, 0 to add, 0 to change, 0 to destroy");
+    lost.apply().await.succeeded().says("6 imported, 0 added, 0 changed, 0 destroyed");
+    lost.plan().await.is_empty();
+    assert_eq!(fleet.changes("node1").len(), requests, "neither a query nor an import touches a server");
+    lost.destroy().await.succeeded();
+    lost.metal(&["queue"]).await.succeeded().says("No server is held");
+    lost.metal(&["claims"]).await.succeeded().says("No claims");
+    run(&lost, EVERYTHING).await.succeeded().is_silent_about("tests/m").is_silent_about("db/primary");
+}
+
+#[tokio::test]
+async fn arguments_select() {
+    let (fleet, workspace) = (Fleet::new(3).await, Workspace::new(Host::Terraform));
+    let body: String = (1..=3)
+        .map(|n| maintenance(&format!("node{n}"), &format!("m{n}"), "").replace("\"held\"", &format!("\"held{n}\"")))
+        .collect();
+    fleet.configure(&workspace, &body);
+    workspace.apply().await.succeeded();
+    let other = workspace.beside();
+    let waiter = maintenance("node1", "waits", "wait_for = \"Enqueued\"").replace("\"tests\"", "\"others\"");
+    fleet.configure_with(&other, "owner = \"team-b\"", &waiter);
+    other.apply().await.succeeded();
+
+    let asked = workspace.beside();
+    fleet.configure(&asked, "");
+    let maintenances = |arguments: &str| query("metal_server_maintenance", arguments);
+    let all = ["tests/m1", "tests/m2", "tests/m3", "others/waits"];
+    for (arguments, expected) in [
+        ("", &all[..3]),
+        ("owner = \"*\"", &all[..]),
+        ("owner = \"team-b\"", &all[3..]),
+        ("server = \"node2\"", &all[1..2]),
+        ("namespace = \"others\"\n    owner = \"*\"", &all[3..]),
+        ("namespace = \"others\"", &[]),
+        ("states = [\"Pending\"]\n    owner = \"*\"", &all[3..]),
+        ("states = [\"InMaintenance\", \"Releasing\"]\n    owner = \"*\"", &all[..3]),
+    ] {
+        let found = run(&asked, &maintenances(arguments)).await.succeeded();
+        for id in all {
+            if expected.contains(&id) {
+                found.says(&format!("{id}: node"));
+            } else {
+                found.is_silent_about(id);
+            }
+        }
+    }
+    // A limit, and the resource in the result.
+    let limited = maintenances("").replace("  config", "  limit = 2\n  config");
+    run(&asked, &limited).await.succeeded().says("tests/m2").is_silent_about("tests/m3");
+    let whole = maintenances("server = \"node3\"").replace("  config", "  include_resource = true\n  config");
+    asked.write("lost.tfquery.hcl", &whole);
+    let json = asked.run(&["query", "-json"]).await.succeeded();
+    assert!(json.stdout.contains("\"power_state\":\"On\""), "{}", json.stdout);
+    // What is wrong is said before anything is read.
+    for (type_name, arguments, says) in [
+        ("metal_server_maintenance", "states = [\"Held\"]", "\"Held\" is not one of \"Pending\""),
+        ("metal_server_boot_configuration", "states = [\"Held\"]", "\"Held\" is not one of \"Pending\""),
+        ("metal_server_claim", "server = \"\"", "server"),
+        ("metal_server_operation", "", "metal_server_operation"),
+    ] {
+        run(&asked, &query(type_name, arguments)).await.failed().says(says);
+    }
+    other.destroy().await.succeeded();
+    workspace.destroy().await.succeeded();
+}
+
+#[tokio::test]
+async fn every_example_is_run() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    fleet.configure(&workspace, "");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/list-resources");
+    let mut examples: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    examples.sort();
+    assert_eq!(examples.len(), 4, "{examples:?}");
+    for example in examples {
+        let text = fs::read_to_string(example.join("list-resource.tfquery.hcl")).unwrap();
+        workspace.write("lost.tfquery.hcl", &text);
+        workspace.run(&["validate", "-no-color", "-query"]).await.succeeded();
+        run(&workspace, &text).await.succeeded();
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_an_error() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    fleet.configure_with(&workspace, "coordination_url = \"sqlite:///proc/none/store.db\"", "");
+    run(&workspace, EVERYTHING).await.failed().says("store.db");
+}
+
+// A host that does not know queries reads nothing of them, also where the file is there.
+#[tokio::test]
+async fn an_old_host_is_not_disturbed() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    workspace.write("lost.tfquery.hcl", EVERYTHING);
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    workspace.apply().await.succeeded();
+    workspace.plan().await.is_empty();
+    let state = fs::read_to_string(workspace.folder().join("terraform.tfstate")).unwrap();
+    assert!(!state.contains("identity"), "{state}");
+    workspace.run(&["query"]).await.failed();
+    workspace.destroy().await.succeeded();
+}

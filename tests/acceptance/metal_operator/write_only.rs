@@ -1,0 +1,140 @@
+//! `ignition_wo`: the boot operator gets the content, and nothing that is written on this side has it.
+
+use bmc_simulator::PowerState;
+use serde_json::json;
+
+use super::{cluster, configure, maintenance};
+use crate::{
+    servers::ironcore::{
+        Options,
+        api::{Key, Kind, text},
+        family::Family,
+        world::World,
+    },
+    support::{host::Host, run::Run, simulator::SOON, workspace::Workspace},
+};
+
+const FIRST: &str = "sentinel-51cc-first";
+const SECOND: &str = "sentinel-51cc-second";
+const VARIABLE: &str = "variable \"content\" {\n  type = string\n  ephemeral = true\n}\n";
+
+/// A maintenance that boots with a content that is written only.
+fn nested(version: u32, reason: &str) -> String {
+    VARIABLE.to_owned()
+        + &maintenance(
+            "Enforced",
+            &format!(
+                "server_power = \"On\"\n  boot_configuration = {{ method = \"boot_operator\", image = \"registry.example/bios:2\", \
+                 ignition_wo = var.content, ignition_wo_version = {version} }}"
+            ),
+        )
+        .replace("BIOS 2.19", reason)
+}
+
+/// A boot configuration of its own, under a maintenance.
+fn own(version: u32) -> String {
+    VARIABLE.to_owned()
+        + &maintenance("Enforced", "")
+        + &format!(
+            "resource \"metal_server_boot_configuration\" \"boot\" {{\n  server = \"node1\"\n  \
+             maintenance_id = metal_server_maintenance.held.id\n  method = \"boot_operator\"\n  image = \"registry.example/rescue:3\"\n  \
+             server_power = \"On\"\n  ignition_wo = var.content\n  ignition_wo_version = {version}\n}}\n"
+        )
+}
+
+/// The content that the operator boots the server with.
+async fn booted_with(world: &World) -> String {
+    let boots = world.list(Kind::Boot).await;
+    let boot = boots.into_iter().find(|boot| {
+        let owners = boot.metadata.owner_references.iter().flatten();
+        owners.clone().any(|owner| owner.kind == "ServerMaintenance")
+    });
+    let name = text(&boot.expect("prepared"), "/spec/ignitionSecretRef/name").to_owned();
+    let secret = world.object(Kind::Secret, &Key::within("default", &name)).await;
+    secret.data.to_string()
+}
+
+/// A content as a Secret holds it.
+fn encoded(content: &str) -> String {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    STANDARD.encode(content)
+}
+
+fn is_nowhere(workspace: &Workspace, said: &[Run]) {
+    for secret in [FIRST, SECOND].into_iter().flat_map(|secret| [secret.to_owned(), encoded(secret)]) {
+        for run in said {
+            assert!(!run.output.contains(&secret), "{} said it:\n{}", run.command, run.output);
+        }
+        for (file, content) in workspace.everything_written() {
+            let found = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!found, "{} holds the ignition", file.display());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_content_is_booted_and_written_nowhere() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let mut workspace = Workspace::new(Host::Terraform);
+    workspace.set("TF_LOG", "TRACE").set("TF_VAR_content", FIRST);
+    let mut said = Vec::new();
+    configure(&world, &workspace, &nested(1, "one"));
+    // Also a plan as a file, and as JSON.
+    let plan = workspace.plan().await;
+    assert!(!plan.json.to_string().contains(FIRST));
+    assert_eq!(plan.change("metal_server_maintenance.held")["after"]["boot_configuration"]["ignition_wo"], json!(null));
+    said.push(workspace.apply_saved(&plan).await.succeeded());
+    said.push(plan.run);
+    assert!(booted_with(&world).await.contains(&encoded(FIRST)));
+    workspace.plan().await.is_empty();
+
+    // Another content of the same version is not booted, also with another change.
+    workspace.set("TF_VAR_content", SECOND);
+    workspace.plan().await.is_empty();
+    configure(&world, &workspace, &nested(1, "two"));
+    let resets = world.simulator.boots("node1").unwrap().len();
+    said.push(workspace.apply().await.succeeded());
+    assert_eq!(world.simulator.boots("node1").unwrap().len(), resets, "nothing was booted");
+    assert!(booted_with(&world).await.contains(&encoded(FIRST)));
+
+    // With another version it is.
+    configure(&world, &workspace, &nested(2, "two"));
+    let changes = workspace.plan().await.changes();
+    assert_eq!(changes, [("metal_server_maintenance.held".to_owned(), vec!["update".to_owned()])]);
+    said.push(workspace.apply().await.succeeded());
+    assert!(booted_with(&world).await.contains(&encoded(SECOND)));
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as the hold wants it");
+    said.push(workspace.destroy().await.succeeded());
+    is_nowhere(&workspace, &said);
+}
+
+#[tokio::test]
+async fn a_boot_configuration_has_it_too() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let mut workspace = Workspace::new(Host::Terraform);
+    workspace.set("TF_LOG", "TRACE").set("TF_VAR_content", FIRST);
+    configure(&world, &workspace, &own(1));
+    let mut said = vec![workspace.apply().await.succeeded()];
+    assert!(booted_with(&world).await.contains(&encoded(FIRST)));
+    workspace.plan().await.is_empty();
+    workspace.set("TF_VAR_content", SECOND);
+    configure(&world, &workspace, &own(2));
+    said.push(workspace.apply().await.succeeded());
+    assert!(booted_with(&world).await.contains(&encoded(SECOND)));
+    workspace.plan().await.is_empty();
+    said.push(workspace.destroy().await.succeeded());
+    is_nowhere(&workspace, &said);
+}
+
+// It would store the content.
+#[tokio::test]
+async fn a_host_that_does_not_know_it_is_refused() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    for body in [nested(1, "one"), own(1)] {
+        configure(&world, &workspace, &body.replace(VARIABLE, "").replace("var.content", &format!("\"{FIRST}\"")));
+        let refused = workspace.apply().await.failed();
+        refused.says("Write-only attribute not supported by this host").says("ignition_wo must not be stored");
+        assert!(!workspace.folder().join("terraform.tfstate").exists(), "nothing was made");
+    }
+}

@@ -1,0 +1,84 @@
+//! `moved` from a resource whose provisioners did the maintenance: nothing of it is kept, and the maintenance is created.
+
+use std::fs;
+
+use crate::support::{
+    host::Host,
+    simulator::{Fleet, maintenance},
+    workspace::Workspace,
+};
+
+const BEFORE: &str = r#"
+resource "terraform_data" "bios" {
+  input = "node1"
+  provisioner "local-exec" {
+    command = "echo cordoned > made"
+  }
+  provisioner "local-exec" {
+    when    = destroy
+    command = "echo undone > undone"
+  }
+}
+"#;
+
+const MOVED: &str = "moved {\n  from = terraform_data.bios\n  to = metal_server_maintenance.held\n}\n";
+
+#[tokio::test]
+async fn a_resource_with_provisioners_becomes_a_maintenance() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    fleet.configure(&workspace, BEFORE);
+    workspace.apply().await.succeeded();
+    assert!(workspace.folder().join("made").exists());
+    let body = maintenance("node1", "m", "server_power = \"Off\"") + MOVED;
+    fleet.configure(&workspace, &body);
+
+    // Without a refresh it is neither one nor the other.
+    let blind = workspace.run(&["plan", "-refresh=false", "-no-color", "-input=false"]).await.failed();
+    blind.says("A moved resource needs a refresh");
+    let blind = workspace.run(&["apply", "-destroy", "-auto-approve", "-refresh=false", "-no-color"]).await.failed();
+    blind.says("A moved resource needs a refresh");
+
+    let plan = workspace.plan().await;
+    plan.run.says("A moved resource is created as a maintenance").says("its provisioners do not run");
+    assert_eq!(plan.changes(), [("metal_server_maintenance.held".to_owned(), vec!["create".to_owned()])]);
+    assert_eq!(fleet.changes("node1"), [""; 0], "a plan changes nothing");
+    workspace.apply().await.succeeded().says("1 added, 0 changed, 0 destroyed");
+    assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
+    assert_eq!(workspace.resource("terraform_data.bios").await, None);
+    assert!(!workspace.folder().join("undone").exists());
+    // The block may stay.
+    workspace.plan().await.is_empty();
+    workspace.destroy().await.succeeded();
+}
+
+#[tokio::test]
+async fn what_cannot_be_moved_is_refused() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    fleet.configure(&workspace, BEFORE);
+    workspace.apply().await.succeeded();
+    let claim =
+        "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n}\n";
+    fleet.configure(
+        &workspace,
+        &(claim.to_owned() + &MOVED.replace("metal_server_maintenance.held", "metal_server_claim.db")),
+    );
+    let refused = workspace.try_plan().await.failed();
+    refused.says("A terraform_data cannot be moved here").says("forgets the old resource without destroying it");
+    assert!(workspace.resource("terraform_data.bios").await.is_some(), "nothing was changed");
+}
+
+// A host that knows no moves across types says so itself, and changes nothing.
+#[tokio::test]
+async fn an_old_host_refuses_it_unharmed() {
+    let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, BEFORE);
+    workspace.apply().await.succeeded();
+    let before = fs::read_to_string(workspace.folder().join("terraform.tfstate")).unwrap();
+    fleet.configure(&workspace, &(maintenance("node1", "m", "") + MOVED));
+    workspace.try_plan().await.failed().says("Resource type mismatch");
+    assert_eq!(fs::read_to_string(workspace.folder().join("terraform.tfstate")).unwrap(), before);
+    // The same without the block: the old resource is destroyed, the new one made.
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    workspace.apply().await.succeeded().says("1 added, 0 changed, 1 destroyed");
+    workspace.destroy().await.succeeded();
+}
