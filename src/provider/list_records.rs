@@ -127,7 +127,7 @@ async fn records(
             return Vec::new();
         }
     };
-    let active: Vec<&Maintenance> = views.iter().flat_map(|view| &view.lock.active).collect();
+    let active: Vec<&Maintenance> = views.iter().flat_map(|view| &view.lock.active).map(|record| &**record).collect();
     let mut chosen: Vec<_> = active
         .iter()
         .filter(|record| record.spec.kind == kind && selects(filter, &engine, record))

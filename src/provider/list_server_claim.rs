@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
 
 use crate::{
-    backend::NativeOwnership,
+    backend::ExternalOwnership,
     engine::Engine,
     plugin::{FoundResource, FoundResources, ListResource, diagnostic},
 };
@@ -95,7 +95,7 @@ impl ListServerClaim {
         &self,
         diags: &mut Diagnostics,
         engine: &Engine,
-        there: &dyn NativeOwnership,
+        there: &dyn ExternalOwnership,
         filter: &FilterModel,
         found: &mut FoundResources<Value<ClaimModel>>,
     ) {
