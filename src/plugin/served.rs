@@ -5,9 +5,11 @@ use tf_provider::{AttributePath, Diagnostics, Provider};
 
 use super::{
     ServedProvider,
+    action::AnyAction,
     codec::Received,
     data_source::AnyDataSource,
     diagnostics::{diagnostic, to_wire},
+    ephemeral::AnyEphemeral,
     function::{self, AnyFunction},
     proto::tfplugin6 as wire,
     resource::{AnyResource, Described},
@@ -16,11 +18,13 @@ use super::{
 
 /// What is served, shared by all requests.
 pub(super) struct Served<P> {
-    provider: P,
+    pub(super) provider: P,
     described: OnceLock<Result<Described, Diagnostics>>,
     pub resources: BTreeMap<&'static str, Box<dyn AnyResource>>,
     data_sources: BTreeMap<&'static str, Box<dyn AnyDataSource>>,
     pub functions: BTreeMap<&'static str, Box<dyn AnyFunction>>,
+    actions: BTreeMap<&'static str, Box<dyn AnyAction>>,
+    ephemerals: BTreeMap<&'static str, Box<dyn AnyEphemeral>>,
 }
 
 impl<P: ServedProvider> Served<P> {
@@ -30,6 +34,8 @@ impl<P: ServedProvider> Served<P> {
             resources: provider.resources().into_iter().collect(),
             data_sources: provider.data_sources().into_iter().collect(),
             functions: provider.functions().into_iter().collect(),
+            actions: provider.actions().into_iter().collect(),
+            ephemerals: provider.ephemeral_resources().into_iter().collect(),
             provider,
         }
     }
@@ -52,6 +58,16 @@ impl<P: ServedProvider> Served<P> {
         found.or_else(|| unknown(diags, "data source", name))
     }
 
+    pub fn action(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyAction> {
+        let found = self.actions.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "action", name))
+    }
+
+    pub fn ephemeral(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyEphemeral> {
+        let found = self.ephemerals.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "ephemeral resource", name))
+    }
+
     pub fn schemas(&self) -> wire::get_provider_schema::Response {
         let mut diags = Diagnostics::default();
         let mut keep = |described: Result<&Described, Diagnostics>| match described {
@@ -68,12 +84,22 @@ impl<P: ServedProvider> Served<P> {
         let data_sources = self.data_sources.iter();
         let data_source_schemas =
             data_sources.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
+        let actions = self.actions.iter().filter_map(|(name, of)| {
+            let schema = Some(keep(of.described())?);
+            Some(((*name).to_owned(), wire::ActionSchema { schema }))
+        });
+        let action_schemas = actions.collect();
+        let ephemerals = self.ephemerals.iter();
+        let ephemeral_resource_schemas =
+            ephemerals.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
         let functions = self.function_schemas(&mut diags);
         wire::get_provider_schema::Response {
             provider,
             resource_schemas,
             data_source_schemas,
             functions,
+            action_schemas,
+            ephemeral_resource_schemas,
             provider_meta: self.provider.provider_meta_schema().map(|of| schema::to_wire(&of, &[])),
             server_capabilities: Some(CAPABILITIES),
             diagnostics: to_wire(diags),
@@ -95,7 +121,9 @@ impl<P: ServedProvider> Served<P> {
     }
 
     pub fn metadata(&self) -> wire::get_metadata::Response {
-        use wire::get_metadata::{DataSourceMetadata, FunctionMetadata, ResourceMetadata};
+        use wire::get_metadata::{
+            ActionMetadata, DataSourceMetadata, EphemeralMetadata, FunctionMetadata, ResourceMetadata,
+        };
         let names = |name: &&'static str| (*name).to_owned();
         wire::get_metadata::Response {
             server_capabilities: Some(CAPABILITIES),
@@ -107,6 +135,13 @@ impl<P: ServedProvider> Served<P> {
                 .map(|type_name| DataSourceMetadata { type_name })
                 .collect(),
             functions: self.functions.keys().map(names).map(|name| FunctionMetadata { name }).collect(),
+            ephemeral_resources: self
+                .ephemerals
+                .keys()
+                .map(names)
+                .map(|type_name| EphemeralMetadata { type_name })
+                .collect(),
+            actions: self.actions.keys().map(names).map(|type_name| ActionMetadata { type_name }).collect(),
             ..Default::default()
         }
     }

@@ -5,6 +5,7 @@
 //! the wire has to survive. So the fixture is always the one just built, and never ships.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::doc_markdown, missing_docs, reason = "tests")]
 
+mod deferral;
 mod ending;
 mod fixture;
 mod handshake;
@@ -12,6 +13,7 @@ mod honesty;
 mod host;
 mod schemas;
 mod values;
+mod walks;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -26,7 +28,15 @@ fn main() -> ExitCode {
     if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
         return fixture::main();
     }
-    let trials = [handshake::trials(), schemas::trials(), values::trials(), honesty::trials(), ending::trials()];
+    let trials = [
+        handshake::trials(),
+        schemas::trials(),
+        values::trials(),
+        honesty::trials(),
+        ending::trials(),
+        walks::trials(),
+        deferral::trials(),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
