@@ -10,6 +10,7 @@ mod driven;
 mod entry;
 mod error;
 mod identity;
+mod invoke;
 mod lease;
 mod liveness;
 mod location;
@@ -21,6 +22,7 @@ mod orphans;
 mod ours;
 mod owners;
 pub mod process;
+mod progress;
 mod rebind;
 mod restored;
 mod service;
@@ -58,17 +60,20 @@ pub use consent::{ApprovalWish, ClaimWish};
 pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
+pub use invoke::Invoked;
 pub use location::Observed;
 pub use look::{Held, Seen};
 pub use managed::Forbidden;
 pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
+pub use progress::Listening;
 pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
 pub use versions::Migrated;
 
 use addresses::Addresses;
 use lease::LeaseKeeper;
+use progress::Listeners;
 use snapshot::Snapshot;
 
 /// Numbers that shape how the engine works.
@@ -161,6 +166,8 @@ pub struct Engine {
     announced: Mutex<HashSet<Uid>>,
     /// The whole addresses of images.
     addresses: Addresses,
+    /// Listeners to the progress of drives.
+    listeners: Listeners,
 }
 
 impl Engine {
@@ -177,6 +184,7 @@ impl Engine {
             managed: Mutex::default(),
             announced: Mutex::default(),
             addresses: Addresses::default(),
+            listeners: Listeners::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
 
+mod action_model;
+mod action_server_operation;
 mod approval_model;
 mod backend_block;
 mod boot;
@@ -35,9 +37,11 @@ mod maintenance_plan;
 mod node_leases;
 mod not_updated;
 mod operation_model;
+mod operation_plan;
 mod own_turn;
 mod private;
 mod prospect;
+mod renamed_timeouts;
 mod resource_maintenance_approval;
 mod resource_server_boot_configuration;
 mod resource_server_claim;
@@ -61,7 +65,10 @@ use tf_provider::{AttributePath, Diagnostics, Provider, schema::Schema, value::V
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    plugin::{AnyDataSource, AnyFunction, AnyResource, ServedProvider, data_source, diagnostic, function, resource},
+    plugin::{
+        AnyAction, AnyDataSource, AnyFunction, AnyResource, ServedProvider, action, data_source, diagnostic, function,
+        resource,
+    },
     settings::{self, Environment},
 };
 
@@ -192,5 +199,14 @@ impl ServedProvider for MetalProvider {
         use function_in_window::InWindow;
         use function_next_window::NextWindow;
         vec![("next_window", function(NextWindow)), ("in_window", function(InWindow))]
+    }
+
+    fn actions(&self) -> Vec<(&'static str, Box<dyn AnyAction>)> {
+        use action_server_operation::ServerOperationAction;
+        vec![("metal_server_operation", action(ServerOperationAction::new(self.cell.clone())))]
+    }
+
+    fn is_deferred(&self) -> bool {
+        self.cell.is_deferred()
     }
 }

@@ -12,6 +12,7 @@
 #[macro_use]
 mod support;
 
+mod action_server_operation;
 mod bad_input;
 mod bmc_matrix;
 mod ci_examples;
