@@ -18,6 +18,7 @@ mod look;
 mod managed;
 mod native;
 mod node;
+mod open;
 mod orphans;
 mod ours;
 mod owners;
@@ -73,6 +74,7 @@ pub use versions::Migrated;
 
 use addresses::Addresses;
 use lease::LeaseKeeper;
+use open::OpenLocks;
 use progress::Listeners;
 use snapshot::Snapshot;
 
@@ -168,6 +170,8 @@ pub struct Engine {
     addresses: Addresses,
     /// Listeners to the progress of drives.
     listeners: Listeners,
+    /// Locks for one run.
+    open_locks: OpenLocks,
 }
 
 impl Engine {
@@ -185,6 +189,7 @@ impl Engine {
             announced: Mutex::default(),
             addresses: Addresses::default(),
             listeners: Listeners::default(),
+            open_locks: OpenLocks::default(),
         }
     }
 

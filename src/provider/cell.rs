@@ -66,6 +66,11 @@ impl Cell {
         matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred)
     }
 
+    /// Whether the host has not configured the provider: it only validates.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::No)
+    }
+
     /// The engine, if it is there; planning goes on without.
     pub(super) fn engine_if_ready(&self) -> Option<Arc<Engine>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {

@@ -25,11 +25,13 @@ mod data_source_servers;
 mod diagnostics;
 mod effect;
 mod ended;
+mod ephemeral_server_lock;
 mod function_in_window;
 mod function_next_window;
 mod function_window;
 mod identity;
 mod kubernetes_node;
+mod lock_model;
 mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
@@ -66,8 +68,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     plugin::{
-        AnyAction, AnyDataSource, AnyFunction, AnyResource, ServedProvider, action, data_source, diagnostic, function,
-        resource,
+        AnyAction, AnyDataSource, AnyEphemeral, AnyFunction, AnyResource, ServedProvider, action, data_source,
+        diagnostic, ephemeral, function, resource,
     },
     settings::{self, Environment},
 };
@@ -206,7 +208,18 @@ impl ServedProvider for MetalProvider {
         vec![("metal_server_operation", action(ServerOperationAction::new(self.cell.clone())))]
     }
 
+    fn ephemeral_resources(&self) -> Vec<(&'static str, Box<dyn AnyEphemeral>)> {
+        use ephemeral_server_lock::ServerLock;
+        vec![("metal_server_lock", ephemeral(ServerLock { cell: self.cell.clone() }))]
+    }
+
     fn is_deferred(&self) -> bool {
         self.cell.is_deferred()
+    }
+
+    async fn before_end(&self) {
+        if let Some(engine) = self.cell.engine_if_ready() {
+            engine.close_open_locks().await;
+        }
     }
 }

@@ -22,6 +22,7 @@ mod crash;
 mod degraded;
 mod demo;
 mod effects;
+mod ephemeral_server_lock;
 mod examples;
 mod files;
 mod function_in_window;
