@@ -72,6 +72,19 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"2\" }"));
     invoke(&workspace).await.succeeded().is_silent_about("made before");
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
+    // Its record stays, holds nothing, and is ended by hand.
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    let shown = workspace.metal(&["show", "tests/op", "--json"]).await.succeeded();
+    let generation =
+        serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap()["maintenance"]["generation"].to_string();
+    let mut person = workspace.beside();
+    fleet.configure(&person, "");
+    fleet.command_line(&mut person);
+    person.metal(&["release", "tests/op", "--generation", &generation, "--reason", "again"]).await.succeeded();
+    invoke(&workspace).await.failed().says("was released by a person");
+    person.metal(&["release", "--allow", "tests/op"]).await.succeeded();
+    invoke(&workspace).await.succeeded().is_silent_about("made before");
+    assert_eq!(fleet.resets("node1").len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

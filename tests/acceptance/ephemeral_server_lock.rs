@@ -5,9 +5,10 @@ use bmc_simulator::PowerState;
 
 use crate::support::{
     host::Host,
+    process,
     run::Running,
     simulator::{Fleet, SOON, maintenance},
-    wait::PATIENCE,
+    wait::{PATIENCE, eventually},
     workspace::Workspace,
 };
 
@@ -143,18 +144,38 @@ async fn an_interrupt_of_the_work_restores_and_releases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_run_of_the_same_configuration_adopts_the_lock_of_a_killed_one() {
+    for only_the_host in [false, true] {
+        let (fleet, workspace) = world().await;
+        let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
+        if only_the_host {
+            // Its provider notices, and frees nothing either: others may still work on the server.
+            let providers = apply.providers();
+            apply.kill_host();
+            let gone = async || providers.iter().all(|pid| !process::is_alive(*pid)).then_some(());
+            eventually("the provider has ended", PATIENCE, gone).await;
+        }
+        apply.kill_everything();
+        drop(apply);
+        // Silence frees nothing.
+        workspace.metal(&["queue"]).await.succeeded().says("tests/lock");
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        workspace.write("go-on", "");
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_renewed_while_it_is_open() {
     let (fleet, workspace) = world().await;
-    let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
-    apply.kill_everything();
-    drop(apply);
-    // Silence frees nothing.
-    workspace.metal(&["queue"]).await.succeeded().says("tests/lock");
-    assert_eq!(fleet.system("node1").power, PowerState::Off);
+    let apply = working(&fleet, &workspace, "").await;
+    // Once per lease.
+    apply.until_it_says("ephemeral.metal_server_lock.run: Renewing", PATIENCE * 2).await;
+    apply.until_it_says("ephemeral.metal_server_lock.run: Renewal complete", PATIENCE).await;
     workspace.write("go-on", "");
-    workspace.apply().await.succeeded();
-    fleet.until("node1", PowerState::On).await;
-    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-    assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    apply.wait(SOON).await.succeeded();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,12 +202,9 @@ async fn a_lock_that_a_person_released_is_told_and_not_touched() {
     let (fleet, mut workspace) = world().await;
     let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
     fleet.command_line(&mut workspace);
-    let queue = workspace.metal(&["show", "tests/lock"]).await.succeeded().output;
-    let generation = queue
-        .split("eneration")
-        .nth(1)
-        .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty()).map(str::to_owned));
-    let generation = generation.unwrap_or_else(|| panic!("{queue}"));
+    let shown = workspace.metal(&["show", "tests/lock", "--json"]).await.succeeded();
+    let generation =
+        serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap()["maintenance"]["generation"].to_string();
     let release = ["release", "tests/lock", "--generation", &generation, "--reason", "needed"];
     workspace.metal(&release).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);

@@ -11,6 +11,8 @@ pub enum Kind {
     Resource,
     DataSource,
     Function,
+    Action,
+    Ephemeral,
 }
 
 /// Whether a value is given, may be given, or is only read.
@@ -23,7 +25,7 @@ pub enum Use {
     Computed,
 }
 
-/// One resource, data source or function, or the provider block.
+/// One type of any kind, or the provider block.
 #[derive(Clone, Debug)]
 pub struct Type {
     pub kind: Kind,
@@ -41,7 +43,12 @@ pub fn read(provider: &Value) -> Vec<Type> {
         Type { kind, name: name.to_owned(), attributes }
     };
     let mut types = vec![of(Kind::Provider, "", &provider["provider"])];
-    for (kind, key) in [(Kind::Resource, "resource_schemas"), (Kind::DataSource, "data_source_schemas")] {
+    for (kind, key) in [
+        (Kind::Resource, "resource_schemas"),
+        (Kind::DataSource, "data_source_schemas"),
+        (Kind::Action, "action_schemas"),
+        (Kind::Ephemeral, "ephemeral_resource_schemas"),
+    ] {
         let schemas = provider[key].as_object().into_iter().flatten();
         types.extend(schemas.map(|(name, schema)| of(kind, name, schema)));
     }
