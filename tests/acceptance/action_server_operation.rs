@@ -208,3 +208,17 @@ async fn what_cannot_be_done_is_an_error() {
     invoke(&workspace).await.failed().says("ForceRestart of node1 failed").says("the server is off");
     assert!(fleet.changes("node1").is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_works() {
+    let (fleet, workspace) = world().await;
+    let example = include_str!("../../examples/actions/metal_server_operation/action.tf");
+    fleet.configure(&workspace, &example.replace("rack1-node7", "node1"));
+    workspace.apply().await.succeeded();
+    workspace.apply().await.succeeded();
+    assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+    let by_hand = INVOKE
+        .map(|argument| if argument == INVOKE[4] { "-invoke=action.metal_server_operation.restart" } else { argument });
+    workspace.run(&by_hand).await.succeeded();
+    assert_eq!(fleet.resets("node1"), ["PowerCycle", "GracefulRestart"]);
+}

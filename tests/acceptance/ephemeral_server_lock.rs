@@ -241,3 +241,36 @@ resource "terraform_data" "work" {
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
+
+/// The provider's own configuration is known in the apply only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_goes_on_where_the_provider_is_not_known_yet() {
+    let (fleet, workspace) = world().await;
+    let owner = "resource \"terraform_data\" \"owner\" {\n  input = \"later\"\n}\n";
+    let action = "action \"metal_server_operation\" \"cycle\" {\n  config {\n    server = \"node1\"\n    namespace = \"tests\"\n    name = \
+                  \"cycle\"\n    operation = \"PowerCycle\"\n    maintenance_id = ephemeral.metal_server_lock.run.id\n  }\n}\n";
+    let cycled = WORK.replace(
+        "provisioner",
+        "lifecycle {\n    action_trigger {\n      events  = [after_create]\n      actions = [action.metal_server_operation.cycle]\n    }\n  }\n  \
+         provisioner",
+    );
+    let body = format!("{owner}{}{cycled}{action}", lock(""));
+    fleet.configure_with(&workspace, "owner = terraform_data.owner.output", &body);
+    workspace.try_plan().await.succeeded().says("A BMC was not checked");
+    workspace.write("go-on", "");
+    workspace.apply().await.succeeded();
+    assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_locks_works_and_releases() {
+    let (fleet, workspace) = world().await;
+    let example = include_str!("../../examples/ephemeral-resources/metal_server_lock/ephemeral-resource.tf");
+    fleet.configure(&workspace, &example.replace("rack1-node7", "node1"));
+    workspace.apply().await.succeeded().says("checks run while the server is locked");
+    let invoke = ["apply", "-auto-approve", "-no-color", "-invoke=action.metal_server_operation.cycle"];
+    workspace.run(&invoke).await.succeeded();
+    assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
