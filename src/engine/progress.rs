@@ -29,7 +29,9 @@ impl Listeners {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let those: Vec<Tell> = all.iter().filter(|(_, of, _)| of == id).map(|(_, _, tell)| Arc::clone(tell)).collect();
         drop(all);
-        those.iter().for_each(|tell| tell(text));
+        for tell in those {
+            tell(text);
+        }
     }
 }
 

@@ -189,14 +189,15 @@ impl<P: ServedProvider> Service<P> {
         let (sender, events) = mpsc::unbounded_channel();
         let progress = Progress { events: sender, stop: self.stop.clone() };
         let name = request.action_type.clone();
-        let _ = self.begin("InvokeAction", &name, |served, running| async move {
+        // Its end is an event.
+        drop(self.begin("InvokeAction", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             if let Some(action) = served.action(&mut diags, &request.action_type) {
                 let invoked = panics::caught(action.invoke(&mut diags, request.config.as_ref(), &progress)).await;
                 running.settle(&mut diags, invoked, "The action ended without a result.");
             }
             progress.complete(diags);
-        });
+        }));
         Box::pin(UnboundedReceiverStream::new(events))
     }
 }

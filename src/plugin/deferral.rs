@@ -1,7 +1,6 @@
 //! What hosts are told that allow to defer, while the provider's own configuration is not known: do it in a later run.
 use std::collections::BTreeMap;
 
-use prost::bytes::Bytes;
 use tf_provider::{Diagnostics, value::ValueAny};
 
 use super::{
@@ -11,14 +10,6 @@ use super::{
     resource::Described,
     served::Served,
 };
-
-/// An unknown value in MessagePack: extension 0, one byte of nothing.
-const UNKNOWN: &[u8] = &[0xd4, 0, 0];
-
-/// A value of which nothing is known.
-pub(super) fn unknown() -> wire::DynamicValue {
-    wire::DynamicValue { msgpack: Bytes::from_static(UNKNOWN), json: Bytes::new() }
-}
 
 /// A configuration in which everything that the provider would fill is unknown.
 pub(super) fn to_be_filled(

@@ -134,13 +134,13 @@ impl Server {
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
     ) -> (Running, Option<TempDir>) {
-        let served = Arc::new(Served::new(provider));
-        let ending = Arc::clone(&served);
+        let offered = Arc::new(Served::new(provider));
+        let ending = Arc::clone(&offered);
         let before_end = BeforeEnd(Arc::new(move || {
             let ending = Arc::clone(&ending);
             Box::pin(async move { ending.provider.before_end().await })
         }));
-        let service = Service { served, stop: self.stop.clone(), requests: self.requests.clone() };
+        let service = Service { served: offered, stop: self.stop.clone(), requests: self.requests.clone() };
         let controller = Controller {
             stop: self.stop.clone(),
             before_end,

@@ -15,7 +15,7 @@ use super::{
     diagnostics::{diagnostic, ensure_error, internal_error, to_wire, to_wire_of_provider},
     function, panics,
     proto::tfplugin6::{self as wire, provider_server},
-    resource::{Erased, Outcome},
+    resource::Erased,
     running::Answer,
     schema,
     served::{Served, unknown},
@@ -215,7 +215,9 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("PlanResourceChange", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let mut response = wire::plan_resource_change::Response::default();
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+            let deferred = served.deferred(request.client_capabilities);
+            let resource = served.resource(&mut diags, &request.type_name);
+            if let Some(resource) = resource {
                 let planned = panics::caught(resource.plan(&mut diags, &request)).await;
                 if let Some(planned) = running.settle(&mut diags, planned, "No plan came back.") {
                     response.planned_state = Some(planned.state);
@@ -226,7 +228,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                 }
             }
             response.diagnostics = to_wire(diags);
-            response.deferred = served.deferred(request.client_capabilities);
+            response.deferred = deferred;
             response
         })
         .await
@@ -267,8 +269,8 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("ImportResourceState", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let deferred = served.deferred(request.client_capabilities);
-            let unknown = || Outcome { state: deferral::unknown(), private: Bytes::new(), identity: None };
-            let mut imported = deferred.is_some().then(unknown);
+            // Without a resource the host plans a creation, which is deferred as well.
+            let mut imported = None;
             let resource = served.resource(&mut diags, &request.type_name);
             if let Some(resource) = resource.filter(|_| deferred.is_none()) {
                 let outcome = panics::caught(resource.import(&mut diags, &request)).await;

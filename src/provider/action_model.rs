@@ -103,11 +103,10 @@ pub(super) fn action_schema() -> Schema {
     schema.block.attributes.insert("triggers".to_owned(), optional(texts, triggers));
     let limit = "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.";
     schema.block.attributes.insert("timeouts".to_owned(), timeouts([("invoke", limit)]));
-    schema.block.description.content =
-        "Makes one power operation on a server, or lets its external system carry out one service, when the action is invoked, under \
-         the same lock and in the same queue as every maintenance. Nothing of it is in a state: the server stays as the operation \
-         left it."
-            .to_owned();
+    "Makes one power operation on a server, or lets its external system carry out one service, when the action is invoked, under \
+     the same lock and in the same queue as every maintenance. Nothing of it is in a state: the server stays as the operation \
+     left it."
+        .clone_into(&mut schema.block.description.content);
     schema
 }
 

@@ -212,7 +212,11 @@ impl EphemeralResource for ServerLock {
 
     async fn open<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<Opened<Self::State<'a>>> {
         let Value::Value(model) = config else { return None };
-        let opened = if model.is_applying() { self.lock(diags, model).await } else { self.look(diags, model).await };
+        let opened = if model.is_applying() {
+            Box::pin(self.lock(diags, model)).await
+        } else {
+            Box::pin(self.look(diags, model)).await
+        };
         rename_timeouts(diags, &[("create", "open"), ("delete", "close")]);
         opened
     }
@@ -258,14 +262,8 @@ impl EphemeralResource for ServerLock {
 fn closed(diags: &mut Diagnostics, server: &str, driven: &Driven, limit: Duration) -> Option<()> {
     let record = &driven.record;
     let cause = match &driven.finish {
-        Finish::Over => match &record.phase {
-            Phase::Completed { ending: Ending::Completed, .. } => return Some(()),
-            _ => {
-                diags.add_error(lost(server, Some(record)));
-                return None;
-            }
-        },
-        Finish::Lost => {
+        Finish::Over if matches!(record.phase, Phase::Completed { ending: Ending::Completed, .. }) => return Some(()),
+        Finish::Over | Finish::Lost => {
             diags.add_error(lost(server, Some(record)));
             return None;
         }

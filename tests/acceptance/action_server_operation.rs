@@ -206,6 +206,10 @@ async fn what_cannot_be_done_is_an_error() {
     fleet.until("node1", PowerState::Off).await;
     fleet.configure(&workspace, &action("ForceRestart", "when_off = \"error\""));
     invoke(&workspace).await.failed().says("ForceRestart of node1 failed").says("the server is off");
+    // The resource that invokes it is created, and does not invoke it again by itself.
+    fleet.configure(&workspace, &format!("{}{}", trigger("1"), action("ForceRestart", "when_off = \"error\"")));
+    workspace.apply().await.failed().says("ForceRestart of node1 failed");
+    workspace.plan().await.is_empty();
     assert!(fleet.changes("node1").is_empty());
 }
 
