@@ -14,6 +14,7 @@ use crate::{
         lock::Refusal,
         machine::ResetType,
         prepare::Facts,
+        spec::Kind,
         state::{Ending, Maintenance, Phase},
         step::{Action, Step},
     },
@@ -350,7 +351,11 @@ impl<'a> Drive<'a> {
             return;
         }
         let id = self.last.as_ref().map_or_else(|| self.uid.to_string(), |record| record.id.to_string());
-        tracing::info!("{id} on {}: {reason}", self.server);
+        let line = format!("{id} on {}: {reason}", self.server);
+        tracing::info!("{line}");
+        if let Some(record) = &self.last {
+            self.engine.listeners.tell(&record.id, &line);
+        }
         self.said = Some((reason.to_owned(), now));
     }
 
@@ -365,7 +370,8 @@ impl<'a> Drive<'a> {
         match self.apply(&change).await {
             Ok(Applied::Outdated) => Ok(None),
             Ok(applied) => {
-                if let Some(said) = change.told() {
+                let kind = self.record().map_or(Kind::Maintenance, |record| record.spec.kind);
+                if let Some(said) = change.told(kind) {
                     self.say(&said);
                 }
                 // The server was another one's until it was admitted.

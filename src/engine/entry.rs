@@ -374,7 +374,7 @@ impl Engine {
     }
 
     /// Takes the right to act on a record for a state, which is known to manage it from then on.
-    async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
+    pub(super) async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
         self.attach_to(&record.lock_key, &record.uid, state, Some(self.owner())).await
     }
 

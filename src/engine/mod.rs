@@ -11,16 +11,19 @@ mod entry;
 mod error;
 mod gate;
 mod identity;
+mod invoke;
 mod lease;
 mod liveness;
 mod location;
 mod look;
 mod managed;
 mod node;
+mod open;
 mod orphans;
 mod ours;
 mod owners;
 pub mod process;
+mod progress;
 mod rebind;
 mod restored;
 mod service;
@@ -59,17 +62,21 @@ pub use drain::TidiedNodes;
 pub use drive::Driven;
 pub use entry::Wish;
 pub use error::EngineError;
+pub use invoke::Invoked;
 pub use location::Observed;
 pub use look::{Held, Seen};
 pub use managed::Forbidden;
 pub use orphans::{Remaining, TakenBack, Tidied};
 pub use owners::Claimed;
+pub use progress::Listening;
 pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
 pub use versions::Migrated;
 
 use addresses::Addresses;
 use lease::LeaseKeeper;
+use open::OpenLocks;
+use progress::Listeners;
 use snapshot::Snapshot;
 
 /// Numbers that shape how the engine works.
@@ -162,6 +169,10 @@ pub struct Engine {
     announced: Mutex<HashSet<Uid>>,
     /// The whole addresses of images.
     addresses: Addresses,
+    /// Listeners to the progress of drives.
+    listeners: Listeners,
+    /// Locks for one run.
+    open_locks: OpenLocks,
 }
 
 impl Engine {
@@ -178,6 +189,8 @@ impl Engine {
             managed: Mutex::default(),
             announced: Mutex::default(),
             addresses: Addresses::default(),
+            listeners: Listeners::default(),
+            open_locks: OpenLocks::default(),
         }
     }
 

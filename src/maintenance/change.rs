@@ -12,7 +12,7 @@ use super::{
     lock::{Leases, Request},
     power::Limits,
     restrictions::Restrictions,
-    spec::Spec,
+    spec::{Kind, Spec},
     state::{Ending, Phase, PriorState, Progress},
     step::{Action, Reply},
 };
@@ -266,10 +266,11 @@ pub enum Change {
 impl Change {
     /// What it means to whoever waits for it; `None`: nothing that has to be said.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn told(&self, kind: Kind) -> Option<String> {
         Some(match self {
             Self::Admit(_) => "lock acquired".to_owned(),
             Self::Withdraw => "left the queue".to_owned(),
+            Self::Prepared if kind == Kind::Operation => "made".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),

@@ -1,6 +1,11 @@
 //! The services every go-plugin host expects beside the provider's own.
-use futures_util::stream::{self, StreamExt};
-use tokio_util::sync::CancellationToken;
+use std::{fmt, sync::Arc};
+
+use futures_util::{
+    future::BoxFuture,
+    stream::{self, StreamExt},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::proto::{
@@ -11,9 +16,24 @@ use super::proto::{
     },
 };
 
-/// One value plays all of them: they share nothing but the two tokens.
+/// What is done when the host asks the process to end, before it is told that the process does.
+#[derive(Clone)]
+pub(super) struct BeforeEnd(pub Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
+
+impl fmt::Debug for BeforeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeEnd")
+    }
+}
+
+/// One value plays all of them: they share nothing but the tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Controller {
+    /// Cancelled when what runs shall come to an end.
+    pub stop: CancellationToken,
+    pub before_end: BeforeEnd,
+    /// All requests that run.
+    pub requests: TaskTracker,
     /// Cancelled when the host asks the process to end.
     pub asked_to_end: CancellationToken,
     /// Cancelled when the server closes; ends the streams that are open until then.
@@ -29,7 +49,12 @@ impl Controller {
 
 #[tonic::async_trait]
 impl GrpcController for Controller {
+    /// Hosts wait for the answer as long as it takes, and kill the process two seconds after it.
     async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.stop.cancel();
+        if self.requests.spawn((self.before_end.0)()).await.is_err() {
+            tracing::error!("what is done before the end did not end in order");
+        }
         self.asked_to_end.cancel();
         Ok(Response::new(Empty {}))
     }

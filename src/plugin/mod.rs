@@ -5,19 +5,23 @@
 //!
 //! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each other
 //! * `serve`, `ends`: from the start of the process to its end in order
-//! * `service`, `served`: what each request means; `resource`, `data_source`, `function`, `list_resource`: the provider's part
-//!   of it
+//! * `service`, `running`, `served`: what each request means; `resource`, `data_source`, `function`, `list_resource`, `action`,
+//!   `ephemeral`: the provider's part of it
 //! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
+//! * `deferral`: what is put off while the provider's configuration is not known
 //! * `panics`, `logging`: what goes wrong, told in the host's terms
 #![deny(clippy::print_stdout)]
 #![allow(clippy::doc_markdown, reason = "OpenTofu and MessagePack are names, not code")]
 
+mod action;
 mod bounds;
 mod codec;
 mod controller;
 mod data_source;
+mod deferral;
 mod diagnostics;
 mod ends;
+mod ephemeral;
 mod error;
 mod extension;
 mod function;
@@ -30,6 +34,7 @@ mod numbers;
 mod panics;
 mod proto;
 mod resource;
+mod running;
 mod schema;
 mod serve;
 mod served;
@@ -38,8 +43,10 @@ mod service_list;
 mod shape;
 mod tls;
 
+pub use action::{Action, AnyAction, Progress, action};
 pub use data_source::{AnyDataSource, data_source};
 pub use diagnostics::diagnostic;
+pub use ephemeral::{AnyEphemeral, EphemeralResource, Opened, ephemeral};
 pub use error::PluginError;
 pub use extension::{IdentityAttribute, IdentitySchema, ResourceExt};
 pub use function::{AnyFunction, function};
@@ -70,6 +77,28 @@ pub trait ServedProvider: tf_provider::Provider {
     /// The functions, made with [`function`]. Hosts call them without `configure`.
     fn functions(&self) -> Vec<(&'static str, Box<dyn AnyFunction>)> {
         Vec::new()
+    }
+
+    /// The actions, made with [`action`]. As for [`resources`](Self::resources).
+    fn actions(&self) -> Vec<(&'static str, Box<dyn AnyAction>)> {
+        Vec::new()
+    }
+
+    /// The ephemeral resources, made with [`ephemeral`]. As for [`resources`](Self::resources).
+    fn ephemeral_resources(&self) -> Vec<(&'static str, Box<dyn AnyEphemeral>)> {
+        Vec::new()
+    }
+
+    /// Ends what is open and was not closed, when the host asks the process to end. The host waits for it.
+    ///
+    /// Terraform 1.15.5 closes no ephemeral resource of an apply that failed or was interrupted.
+    fn before_end(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// Whether its configuration is only known in a later run. Hosts that allow it then defer what they ask for.
+    fn is_deferred(&self) -> bool {
+        false
     }
 
     /// The schema of `provider_meta` blocks of modules. Without one, what is decoded as provider

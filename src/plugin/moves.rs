@@ -8,7 +8,8 @@ use super::{
     panics,
     proto::tfplugin6 as wire,
     resource::{Erased, Outcome},
-    service::{Answer, Service},
+    running::Answer,
+    service::Service,
 };
 
 /// A state of another type, which shall become one of this type.

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     PluginError, ServedProvider,
-    controller::Controller,
+    controller::{BeforeEnd, Controller},
     ends::Ends,
     handshake::{self, HostOffer},
     listener::Socket,
@@ -134,12 +134,20 @@ impl Server {
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
     ) -> (Running, Option<TempDir>) {
-        let service = Service {
-            served: Arc::new(Served::new(provider)),
+        let offered = Arc::new(Served::new(provider));
+        let ending = Arc::clone(&offered);
+        let before_end = BeforeEnd(Arc::new(move || {
+            let ending = Arc::clone(&ending);
+            Box::pin(async move { ending.provider.before_end().await })
+        }));
+        let service = Service { served: offered, stop: self.stop.clone(), requests: self.requests.clone() };
+        let controller = Controller {
             stop: self.stop.clone(),
+            before_end,
             requests: self.requests.clone(),
+            asked_to_end: self.asked_to_end.clone(),
+            down: self.down.clone(),
         };
-        let controller = Controller { asked_to_end: self.asked_to_end.clone(), down: self.down.clone() };
         let service = ProviderServer::new(service)
             .max_decoding_message_size(LARGEST_MESSAGE)
             .max_encoding_message_size(LARGEST_MESSAGE);

@@ -5,9 +5,11 @@ use tf_provider::{AttributePath, Diagnostics, Provider};
 
 use super::{
     ServedProvider,
+    action::AnyAction,
     codec::Received,
     data_source::AnyDataSource,
     diagnostics::{diagnostic, to_wire},
+    ephemeral::AnyEphemeral,
     function::{self, AnyFunction},
     list_resource::AnyListResource,
     proto::tfplugin6 as wire,
@@ -17,12 +19,14 @@ use super::{
 
 /// What is served, shared by all requests.
 pub(super) struct Served<P> {
-    provider: P,
+    pub(super) provider: P,
     described: OnceLock<Result<Described, Diagnostics>>,
     pub resources: BTreeMap<&'static str, Box<dyn AnyResource>>,
     data_sources: BTreeMap<&'static str, Box<dyn AnyDataSource>>,
     pub functions: BTreeMap<&'static str, Box<dyn AnyFunction>>,
     list_resources: BTreeMap<&'static str, Box<dyn AnyListResource>>,
+    actions: BTreeMap<&'static str, Box<dyn AnyAction>>,
+    ephemerals: BTreeMap<&'static str, Box<dyn AnyEphemeral>>,
 }
 
 impl<P: ServedProvider> Served<P> {
@@ -33,6 +37,8 @@ impl<P: ServedProvider> Served<P> {
             data_sources: provider.data_sources().into_iter().collect(),
             functions: provider.functions().into_iter().collect(),
             list_resources: provider.list_resources().into_iter().collect(),
+            actions: provider.actions().into_iter().collect(),
+            ephemerals: provider.ephemeral_resources().into_iter().collect(),
             provider,
         }
     }
@@ -60,6 +66,16 @@ impl<P: ServedProvider> Served<P> {
         found.or_else(|| unknown(diags, "list resource", name))
     }
 
+    pub fn action(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyAction> {
+        let found = self.actions.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "action", name))
+    }
+
+    pub fn ephemeral(&self, diags: &mut Diagnostics, name: &str) -> Option<&dyn AnyEphemeral> {
+        let found = self.ephemerals.get(name).map(AsRef::as_ref);
+        found.or_else(|| unknown(diags, "ephemeral resource", name))
+    }
+
     pub fn schemas(&self) -> wire::get_provider_schema::Response {
         let mut diags = Diagnostics::default();
         let mut keep = |described: Result<&Described, Diagnostics>| match described {
@@ -79,6 +95,14 @@ impl<P: ServedProvider> Served<P> {
         let lists = self.list_resources.iter();
         let list_resource_schemas =
             lists.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
+        let actions = self.actions.iter().filter_map(|(name, of)| {
+            let schema = Some(keep(of.described())?);
+            Some(((*name).to_owned(), wire::ActionSchema { schema }))
+        });
+        let action_schemas = actions.collect();
+        let ephemerals = self.ephemerals.iter();
+        let ephemeral_resource_schemas =
+            ephemerals.filter_map(|(name, of)| Some(((*name).to_owned(), keep(of.described())?))).collect();
         let functions = self.function_schemas(&mut diags);
         wire::get_provider_schema::Response {
             provider,
@@ -86,6 +110,8 @@ impl<P: ServedProvider> Served<P> {
             data_source_schemas,
             functions,
             list_resource_schemas,
+            action_schemas,
+            ephemeral_resource_schemas,
             provider_meta: self.provider.provider_meta_schema().map(|of| schema::to_wire(&of, &[])),
             server_capabilities: Some(CAPABILITIES),
             diagnostics: to_wire(diags),
@@ -107,7 +133,10 @@ impl<P: ServedProvider> Served<P> {
     }
 
     pub fn metadata(&self) -> wire::get_metadata::Response {
-        use wire::get_metadata::{DataSourceMetadata, FunctionMetadata, ListResourceMetadata, ResourceMetadata};
+        use wire::get_metadata::{
+            ActionMetadata, DataSourceMetadata, EphemeralMetadata, FunctionMetadata, ListResourceMetadata,
+            ResourceMetadata,
+        };
         let names = |name: &&'static str| (*name).to_owned();
         wire::get_metadata::Response {
             server_capabilities: Some(CAPABILITIES),
@@ -125,6 +154,13 @@ impl<P: ServedProvider> Served<P> {
                 .map(names)
                 .map(|type_name| ListResourceMetadata { type_name })
                 .collect(),
+            ephemeral_resources: self
+                .ephemerals
+                .keys()
+                .map(names)
+                .map(|type_name| EphemeralMetadata { type_name })
+                .collect(),
+            actions: self.actions.keys().map(names).map(|type_name| ActionMetadata { type_name }).collect(),
             ..Default::default()
         }
     }

@@ -3,56 +3,22 @@
 //! One rule runs through it: an answer never loses a resource by accident. Where the provider has
 //! nothing to say, panics, or cannot be understood, the host gets back the state it had, with an
 //! error.
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use prost::bytes::Bytes;
 use tf_provider::Diagnostics;
-use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status, codegen::BoxStream};
-use tracing::Instrument;
+use tonic::{Request, Response, codegen::BoxStream};
 
 use super::{
-    ServedProvider, codec,
-    diagnostics::{ensure_error, internal_error, to_wire, to_wire_of_provider},
-    function,
-    panics::{self, Caught},
+    ServedProvider, codec, deferral,
+    diagnostics::{internal_error, to_wire, to_wire_of_provider},
+    function, panics,
     proto::tfplugin6::{self as wire, provider_server},
+    running::Answer,
     schema,
     served::{Served, unknown},
 };
-
-/// What a request is answered with.
-pub(super) type Answer<T> = Result<Response<T>, Status>;
-
-/// A request that runs: its name and what it is about, for diagnostics.
-#[derive(Clone)]
-pub(super) struct Running {
-    rpc: &'static str,
-    subject: String,
-}
-
-impl Running {
-    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
-    pub(super) fn settle<T>(
-        &self,
-        diags: &mut Diagnostics,
-        result: Result<Option<T>, Caught>,
-        missing: &str,
-    ) -> Option<T> {
-        match result {
-            Ok(Some(value)) => Some(value),
-            Ok(None) => {
-                ensure_error(diags, || internal_error(self.rpc, &self.subject, missing));
-                None
-            }
-            Err(caught) => {
-                diags.add_error(internal_error(self.rpc, &self.subject, caught));
-                None
-            }
-        }
-    }
-}
 
 /// The gRPC service.
 pub(super) struct Service<P> {
@@ -61,43 +27,6 @@ pub(super) struct Service<P> {
     pub stop: CancellationToken,
     /// All requests that run.
     pub requests: TaskTracker,
-}
-
-impl<P: ServedProvider> Service<P> {
-    /// Runs a request to its end.
-    ///
-    /// As a task of its own, because tonic drops a request whose connection breaks: the provider
-    /// would stop in the middle of a step, with nothing recorded. The task goes on without a
-    /// listener, sees the stop token, and ends in order.
-    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
-    where
-        T: Send + 'static,
-        W: FnOnce(Arc<Served<P>>, Running) -> F,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let done = self.start(rpc, subject, work).await;
-        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
-    }
-
-    /// Starts the task of a request.
-    pub(super) fn start<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
-    where
-        T: Send + 'static,
-        W: FnOnce(Arc<Served<P>>, Running) -> F,
-        F: Future<Output = T> + Send + 'static,
-    {
-        // At the highest level, so that it is there whenever anything is logged in it.
-        let span = tracing::error_span!("request", tf_rpc = rpc, tf_resource_type = subject);
-        let running = Running { rpc, subject: subject.to_owned() };
-        let work = work(Arc::clone(&self.served), running);
-        let task = async move {
-            tracing::debug!("request received");
-            let answer = work.await;
-            tracing::debug!("request answered");
-            answer
-        };
-        self.requests.spawn(task.instrument(span))
-    }
 }
 
 #[tonic::async_trait]
@@ -240,7 +169,9 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("ReadResource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let mut outcome = None;
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+            let deferred = served.deferred(request.client_capabilities);
+            let resource = served.resource(&mut diags, &request.type_name);
+            if let Some(resource) = resource.filter(|_| deferred.is_none()) {
                 let read = panics::caught(resource.read(&mut diags, &request)).await;
                 outcome = running.settle(&mut diags, read, "No state came back; the known one was kept.");
             }
@@ -252,13 +183,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                 }
                 None => (request.current_state, request.private, request.current_identity),
             };
-            wire::read_resource::Response {
-                new_state,
-                private,
-                new_identity,
-                diagnostics: to_wire(diags),
-                deferred: None,
-            }
+            wire::read_resource::Response { new_state, private, new_identity, diagnostics: to_wire(diags), deferred }
         })
         .await
     }
@@ -272,7 +197,9 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("PlanResourceChange", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let mut response = wire::plan_resource_change::Response::default();
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+            let deferred = served.deferred(request.client_capabilities);
+            let resource = served.resource(&mut diags, &request.type_name);
+            if let Some(resource) = resource {
                 let planned = panics::caught(resource.plan(&mut diags, &request)).await;
                 if let Some(planned) = running.settle(&mut diags, planned, "No plan came back.") {
                     response.planned_state = Some(planned.state);
@@ -282,6 +209,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
                 }
             }
             response.diagnostics = to_wire(diags);
+            response.deferred = deferred;
             response
         })
         .await
@@ -321,8 +249,11 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         let name = request.type_name.clone();
         self.run("ImportResourceState", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
+            let deferred = served.deferred(request.client_capabilities);
+            // Without a resource the host plans a creation, which is deferred as well.
             let mut imported = None;
-            if let Some(resource) = served.resource(&mut diags, &request.type_name) {
+            let resource = served.resource(&mut diags, &request.type_name);
+            if let Some(resource) = resource.filter(|_| deferred.is_none()) {
                 let outcome = panics::caught(resource.import(&mut diags, &request)).await;
                 imported = running.settle(&mut diags, outcome, "Nothing was imported.");
             }
@@ -335,7 +266,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             wire::import_resource_state::Response {
                 imported_resources: imported.into_iter().collect(),
                 diagnostics: to_wire(diags),
-                deferred: None,
+                deferred,
             }
         })
         .await
@@ -350,11 +281,18 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("ReadDataSource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let mut state = None;
-            if let Some(source) = served.data_source(&mut diags, &request.type_name) {
-                let read = panics::caught(source.read(&mut diags, &request)).await;
-                state = running.settle(&mut diags, read, "Nothing was read.");
+            let deferred = served.deferred(request.client_capabilities);
+            match served.data_source(&mut diags, &request.type_name) {
+                Some(source) if deferred.is_some() => {
+                    state = deferral::to_be_filled(&mut diags, source.described(), request.config.as_ref());
+                }
+                Some(source) => {
+                    let read = panics::caught(source.read(&mut diags, &request)).await;
+                    state = running.settle(&mut diags, read, "Nothing was read.");
+                }
+                None => {}
             }
-            wire::read_data_source::Response { state, diagnostics: to_wire(diags), deferred: None }
+            wire::read_data_source::Response { state, diagnostics: to_wire(diags), deferred }
         })
         .await
     }
@@ -396,6 +334,52 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         request: Request<wire::list_resource::Request>,
     ) -> Answer<BoxStream<wire::list_resource::Event>> {
         Ok(self.list(request.into_inner()))
+    }
+
+    async fn validate_action_config(
+        &self,
+        request: Request<wire::validate_action_config::Request>,
+    ) -> Answer<wire::validate_action_config::Response> {
+        self.validate_action(request.into_inner()).await
+    }
+
+    async fn plan_action(&self, request: Request<wire::plan_action::Request>) -> Answer<wire::plan_action::Response> {
+        self.planned_action(request.into_inner()).await
+    }
+
+    async fn invoke_action(
+        &self,
+        request: Request<wire::invoke_action::Request>,
+    ) -> Answer<BoxStream<wire::invoke_action::Event>> {
+        Ok(Response::new(self.invoked_action(request.into_inner())))
+    }
+
+    async fn validate_ephemeral_resource_config(
+        &self,
+        request: Request<wire::validate_ephemeral_resource_config::Request>,
+    ) -> Answer<wire::validate_ephemeral_resource_config::Response> {
+        self.validate_ephemeral(request.into_inner()).await
+    }
+
+    async fn open_ephemeral_resource(
+        &self,
+        request: Request<wire::open_ephemeral_resource::Request>,
+    ) -> Answer<wire::open_ephemeral_resource::Response> {
+        self.open_ephemeral(request.into_inner()).await
+    }
+
+    async fn renew_ephemeral_resource(
+        &self,
+        request: Request<wire::renew_ephemeral_resource::Request>,
+    ) -> Answer<wire::renew_ephemeral_resource::Response> {
+        self.renew_ephemeral(request.into_inner()).await
+    }
+
+    async fn close_ephemeral_resource(
+        &self,
+        request: Request<wire::close_ephemeral_resource::Request>,
+    ) -> Answer<wire::close_ephemeral_resource::Response> {
+        self.close_ephemeral(request.into_inner()).await
     }
 
     async fn stop_provider(&self, _: Request<wire::stop_provider::Request>) -> Answer<wire::stop_provider::Response> {

@@ -9,7 +9,8 @@ use super::{
     diagnostics::to_wire,
     panics,
     proto::tfplugin6::{self as wire, list_resource::Event},
-    service::{Answer, Service},
+    running::Answer,
+    service::Service,
 };
 
 /// How many results wait for the host at most.
@@ -36,7 +37,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) fn list(&self, request: wire::list_resource::Request) -> Response<BoxStream<Event>> {
         let (events, received) = mpsc::channel(AHEAD);
         let name = request.type_name.clone();
-        self.start("ListResource", &name, |served, running| async move {
+        self.begin("ListResource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             if let Some(list) = served.list_resource(&mut diags, &request.type_name) {
                 let listed = panics::caught(list.list(&mut diags, &request, events.clone())).await;

@@ -61,6 +61,16 @@ impl Cell {
         Some(reading.await)
     }
 
+    /// Whether some of the provider's configuration is only known in a later run.
+    pub(super) fn is_deferred(&self) -> bool {
+        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred)
+    }
+
+    /// Whether the host has not configured the provider: it only validates.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::No)
+    }
+
     /// The engine, if it is there; planning goes on without.
     pub(super) fn engine_if_ready(&self) -> Option<Arc<Engine>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
@@ -73,8 +83,7 @@ impl Cell {
     pub(super) fn engine(&self, diags: &mut Diagnostics) -> Option<Arc<Engine>> {
         let ready = self.engine_if_ready();
         if ready.is_none() {
-            let deferred = matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred);
-            let detail = if deferred {
+            let detail = if self.is_deferred() {
                 "Some of the provider's configuration is only known after other resources are applied. Apply those first, \
                  for example with -target."
             } else {

@@ -1,5 +1,7 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
 
+mod action_model;
+mod action_server_operation;
 mod approval_model;
 mod backend_block;
 mod boot;
@@ -23,6 +25,7 @@ mod data_source_servers;
 mod diagnostics;
 mod effect;
 mod ended;
+mod ephemeral_server_lock;
 mod function_in_window;
 mod function_next_window;
 mod function_window;
@@ -32,6 +35,7 @@ mod list_filter;
 mod list_maintenance_approval;
 mod list_records;
 mod list_server_claim;
+mod lock_model;
 mod maintenance_end;
 mod maintenance_model;
 mod maintenance_outcome;
@@ -40,9 +44,11 @@ mod moved;
 mod node_leases;
 mod not_updated;
 mod operation_model;
+mod operation_plan;
 mod own_turn;
 mod private;
 mod prospect;
+mod renamed_timeouts;
 mod resource_ext;
 mod resource_identity;
 mod resource_maintenance_approval;
@@ -70,8 +76,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     plugin::{
-        AnyDataSource, AnyFunction, AnyListResource, AnyResource, ServedProvider, data_source, diagnostic, function,
-        list_resource, resource,
+        AnyAction, AnyDataSource, AnyEphemeral, AnyFunction, AnyListResource, AnyResource, ServedProvider, action,
+        data_source, diagnostic, ephemeral, function, list_resource, resource,
     },
     settings::{self, Environment},
 };
@@ -216,5 +222,25 @@ impl ServedProvider for MetalProvider {
             ("metal_server_claim", list_resource(ListServerClaim { cell: cell() })),
             ("metal_maintenance_approval", list_resource(ListMaintenanceApproval { cell: cell() })),
         ]
+    }
+
+    fn actions(&self) -> Vec<(&'static str, Box<dyn AnyAction>)> {
+        use action_server_operation::ServerOperationAction;
+        vec![("metal_server_operation", action(ServerOperationAction::new(self.cell.clone())))]
+    }
+
+    fn ephemeral_resources(&self) -> Vec<(&'static str, Box<dyn AnyEphemeral>)> {
+        use ephemeral_server_lock::ServerLock;
+        vec![("metal_server_lock", ephemeral(ServerLock { cell: self.cell.clone() }))]
+    }
+
+    fn is_deferred(&self) -> bool {
+        self.cell.is_deferred()
+    }
+
+    async fn before_end(&self) {
+        if let Some(engine) = self.cell.engine_if_ready() {
+            engine.close_open_locks().await;
+        }
     }
 }

@@ -22,10 +22,11 @@ use super::{
     diagnostics::{kept, no_longer_ours, of_engine},
     effect,
     operation_model::{OperationModel, operation_schema},
+    operation_plan::review_operation,
     own_turn::hold_named,
     private::{Private, Remembered, missing_here},
     restored::{Expected, is_current, may_act},
-    review, service_model,
+    review,
     values::{given, shown_duration, time_limit},
 };
 
@@ -47,28 +48,7 @@ impl ServerOperation {
     }
 
     async fn review(&self, diags: &mut Diagnostics, model: &OperationModel) {
-        let engine = self.cell.engine_if_ready();
-        let spec = model.check(diags, engine.as_deref());
-        if engine.is_none() {
-            review::not_checked(diags, &model.effect);
-        }
-        if let (Some(engine), Some(spec)) = (engine, spec) {
-            let patience = self.control(model, true).timeout;
-            let (id, hold) = (model.name_id(), hold_named(diags, &model.maintenance_id));
-            let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
-            self.cell.unless_stopped(asked).await;
-            let own_turn = model.maintenance_id.is_null();
-            if own_turn && self.cell.unless_stopped(review::lasts(diags, &engine, &spec)).await == Some(false) {
-                return;
-            }
-            let serviced = service_model::review(diags, &engine, &spec, given(&model.maintenance_id));
-            if self.cell.unless_stopped(serviced).await == Some(false) {
-                return;
-            }
-            let reviewed =
-                review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
-            self.cell.unless_stopped(reviewed).await;
-        }
+        review_operation(diags, &self.cell, model, self.control(model, true).timeout).await;
     }
 }
 

@@ -12,6 +12,7 @@
 #[macro_use]
 mod support;
 
+mod action_server_operation;
 mod bad_input;
 mod bmc_matrix;
 mod ci_examples;
@@ -21,6 +22,7 @@ mod crash;
 mod degraded;
 mod demo;
 mod effects;
+mod ephemeral_server_lock;
 mod examples;
 mod files;
 mod function_in_window;

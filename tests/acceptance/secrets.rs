@@ -5,11 +5,37 @@ use serde_json::Value;
 use crate::{
     servers::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
     support::{
+        host::Host,
         images::Images,
         simulator::{Fleet, maintenance},
         workspace::Workspace,
     },
 };
+
+const LOCK: &str = r#"
+ephemeral "metal_server_lock" "run" {
+  server    = "node1"
+  namespace = "tests"
+  name      = "run"
+  policy    = "Enforced"
+  applying  = terraform.applying
+}
+resource "terraform_data" "work" {
+  depends_on = [ephemeral.metal_server_lock.run]
+}
+"#;
+
+const ACTION: &str = r#"
+action "metal_server_operation" "cycle" {
+  config {
+    server         = "node1"
+    namespace      = "tests"
+    name           = "cycle"
+    operation      = "PowerCycle"
+    maintenance_id = "tests/m"
+  }
+}
+"#;
 
 for_each_host! {
     async fn no_secret_is_written_anywhere(host) {
@@ -18,19 +44,34 @@ for_each_host! {
         config.credentials.password = PASSWORD.into();
         let (fleet, images, mut workspace) = (Fleet::with(config).await, Images::start().await, Workspace::new(host));
         workspace.set("TF_LOG", "TRACE");
+        workspace.set("TF_VAR_password", PASSWORD);
         let more = format!(
             "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
             images.url("rescue.iso")
         );
-        fleet.configure(&workspace, &maintenance("node1", "m", &more));
-        let text = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
         // The configuration itself must not hold it either, or finding it would prove nothing.
-        std::fs::write(workspace.folder().join("main.tf"), text.replace(&format!("\"{PASSWORD}\""), "var.password") + "\nvariable \"password\" {\n  sensitive = true\n}\n").unwrap();
-        workspace.set("TF_VAR_password", PASSWORD);
+        let place = |body: &str| {
+            fleet.configure(&workspace, body);
+            let text = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
+            let text = text.replace(&format!("\"{PASSWORD}\""), "var.password");
+            std::fs::write(workspace.folder().join("main.tf"), text + "\nvariable \"password\" {\n  sensitive = true\n}\n").unwrap();
+        };
         let mut said = Vec::new();
+        let mut body = maintenance("node1", "m", &more);
+        if host == Host::Terraform {
+            // What the other host does not know: a lock for the run, and an action under the maintenance.
+            place(LOCK);
+            said.push(workspace.apply().await.succeeded());
+            body += ACTION;
+        }
+        place(&body);
         said.push(workspace.try_plan().await.succeeded());
         said.push(workspace.apply().await.succeeded());
         said.push(workspace.refresh().await.succeeded());
+        if host == Host::Terraform {
+            let invoke = ["apply", "-auto-approve", "-no-color", "-invoke=action.metal_server_operation.cycle"];
+            said.push(workspace.run(&invoke).await.succeeded());
+        }
         fleet.command_line(&mut workspace);
         said.push(workspace.metal(&["queue", "--json"]).await.succeeded());
         said.push(workspace.metal(&["show", "tests/m", "--json"]).await.succeeded());

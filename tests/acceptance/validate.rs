@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{simulator::maintenance, workspace::Workspace};
+use crate::support::{host::Host, simulator::maintenance, workspace::Workspace};
 
 /// A wrong configuration, and the attribute that has to be named.
 fn table() -> Vec<(String, &'static str)> {
@@ -100,6 +100,37 @@ fn table() -> Vec<(String, &'static str)> {
     ]
 }
 
+/// Wrong configurations of what only newer hosts know.
+fn newer() -> Vec<(String, &'static str)> {
+    let names = "server = \"node1\"\n namespace = \"a\"\n name = \"b\"\n";
+    let action = |more: &str| {
+        format!(
+            "action \"metal_server_operation\" \"x\" {{\n  config {{\n  {names} operation = \"ForceRestart\"\n {more}\n  }}\n}}\n"
+        )
+    };
+    let lock = |more: &str| {
+        let policy = if more.contains("policy") { "" } else { "policy = \"Enforced\"\n" };
+        let applying = if more.contains("applying") { "" } else { "applying = terraform.applying\n" };
+        format!("ephemeral \"metal_server_lock\" \"x\" {{\n  {names} {policy} {applying} {more}\n}}\n")
+    };
+    vec![
+        (action("policy = \"Nobody\""), "policy"),
+        (action(""), "config"),
+        (action("policy = \"Enforced\"\n priority = 0.5"), "priority"),
+        (action("policy = \"Enforced\"\n timeouts = { invoke = \"soon\" }"), "timeouts.invoke"),
+        (action("maintenance_id = \"nonsense\""), "maintenance_id"),
+        (action("policy = \"Enforced\"").replace("ForceRestart", "Explode"), "operation"),
+        (action("policy = \"Enforced\"\n window = { schedule = \"x\", duration = \"1h\" }"), "window.schedule"),
+        (lock("policy = \"Nobody\""), "policy"),
+        (lock("applying = true"), "applying"),
+        (lock("applying = null"), "applying"),
+        (lock("server_power = \"Up\""), "server_power"),
+        (lock("expires_after = \"soon\""), "expires_after"),
+        (lock("timeouts = { close = \"x\" }"), "timeouts.close"),
+        (lock("reason = \"\""), "reason"),
+    ]
+}
+
 /// The attribute that a diagnostic names: in its text, or by the line that the host shows.
 fn named(diagnostic: &Value) -> String {
     let detail = diagnostic["detail"].as_str().unwrap_or_default();
@@ -116,7 +147,8 @@ for_each_host! {
         // What validate tells does not depend on credentials or files.
         workspace.set("METAL_COORDINATION_URL", "sqlite:///nowhere/x.sqlite");
         let mut wrong = Vec::new();
-        for (configuration, path) in table() {
+        let newer = if host == Host::Terraform { newer() } else { Vec::new() };
+        for (configuration, path) in table().into_iter().chain(newer) {
             workspace.configure(&configuration);
             let run = workspace.run(&["validate", "-json"]).await;
             let said: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.output));

@@ -50,7 +50,14 @@ fn fits(said: Use, is: Use) -> bool {
 fn leftovers(types: &[Type], root: &Path) -> Vec<String> {
     let expected: Vec<String> = types.iter().map(page_of).collect();
     let mut found = Vec::new();
-    for folder in ["docs/resources", "docs/data-sources", "docs/functions", "docs/list-resources"] {
+    for folder in [
+        "docs/resources",
+        "docs/data-sources",
+        "docs/functions",
+        "docs/list-resources",
+        "docs/actions",
+        "docs/ephemeral-resources",
+    ] {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
         for entry in entries {
             let name = entry.expect("readable").file_name();
@@ -75,6 +82,8 @@ fn page_of(one: &Type) -> String {
         Kind::DataSource => format!("docs/data-sources/{}.md", short(one)),
         Kind::Function => format!("docs/functions/{}.md", one.name),
         Kind::ListResource => format!("docs/list-resources/{}.md", short(one)),
+        Kind::Action => format!("docs/actions/{}.md", short(one)),
+        Kind::Ephemeral => format!("docs/ephemeral-resources/{}.md", short(one)),
     }
 }
 
@@ -86,6 +95,8 @@ fn example_of(one: &Type) -> String {
         Kind::DataSource => format!("examples/data-sources/{name}/data-source.tf"),
         Kind::Function => format!("examples/functions/{name}/function.tf"),
         Kind::ListResource => format!("examples/list-resources/{name}/list-resource.tfquery.hcl"),
+        Kind::Action => format!("examples/actions/{name}/action.tf"),
+        Kind::Ephemeral => format!("examples/ephemeral-resources/{name}/ephemeral-resource.tf"),
     }
 }
 
@@ -96,6 +107,8 @@ fn test_of(one: &Type) -> Option<String> {
         Kind::Function => Some(format!("tests/acceptance/function_{}.rs", one.name)),
         // One file for all, because one lost state has all of them.
         Kind::ListResource => Some("tests/acceptance/lists.rs".to_owned()),
+        Kind::Action => Some(format!("tests/acceptance/action_{}.rs", short(one))),
+        Kind::Ephemeral => Some(format!("tests/acceptance/ephemeral_{}.rs", short(one))),
         Kind::Resource | Kind::DataSource => Some(format!("tests/acceptance/{}.rs", one.name)),
     }
 }

@@ -12,6 +12,8 @@ pub enum Kind {
     DataSource,
     Function,
     ListResource,
+    Action,
+    Ephemeral,
 }
 
 /// Whether a value is given, may be given, or is only read.
@@ -24,7 +26,7 @@ pub enum Use {
     Computed,
 }
 
-/// One resource, data source or function, or the provider block.
+/// One type of any kind, or the provider block.
 #[derive(Clone, Debug)]
 pub struct Type {
     pub kind: Kind,
@@ -46,6 +48,8 @@ pub fn read(provider: &Value) -> Vec<Type> {
         (Kind::Resource, "resource_schemas"),
         (Kind::DataSource, "data_source_schemas"),
         (Kind::ListResource, "list_resource_schemas"),
+        (Kind::Action, "action_schemas"),
+        (Kind::Ephemeral, "ephemeral_resource_schemas"),
     ] {
         let schemas = provider[key].as_object().into_iter().flatten();
         types.extend(schemas.map(|(name, schema)| of(kind, name, schema)));

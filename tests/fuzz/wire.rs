@@ -31,7 +31,7 @@ const MEMORY: u64 = 600 << 10;
 /// After how many requests a process is ended, and its log searched.
 const PER_PROCESS: u32 = 2000;
 
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 18] = [
     "ValidateProviderConfig",
     "ValidateResourceConfig",
     "ValidateDataResourceConfig",
@@ -44,6 +44,12 @@ const CALLS: [&str; 12] = [
     "ReadDataSource",
     "CallFunction",
     "UpgradeResourceIdentity",
+    "ValidateActionConfig",
+    "PlanAction",
+    "ValidateEphemeralResourceConfig",
+    "OpenEphemeralResource",
+    "RenewEphemeralResource",
+    "CloseEphemeralResource",
 ];
 
 pub struct Wire {
@@ -75,7 +81,7 @@ impl Wire {
             schema
         });
         let mut words: Vec<String> = CALLS.map(str::to_owned).into();
-        for named in [&schema.resource_schemas, &schema.data_source_schemas] {
+        for named in [&schema.resource_schemas, &schema.data_source_schemas, &schema.ephemeral_resource_schemas] {
             for (name, schema) in named {
                 words.push(name.clone());
                 words.extend(attributes(schema.block.as_ref().unwrap()).map(|attribute| attribute.name.clone()));
@@ -166,6 +172,21 @@ impl Target for Wire {
             cases.push(json!({ "call": "ValidateDataResourceConfig", "type": name, "config": config }));
             cases.push(json!({ "call": "ReadDataSource", "type": name, "config": config }));
         }
+        let given = json!({ "server": "node1", "namespace": "fuzz", "name": "m", "policy": "Enforced", "operation": "On",
+            "applying": false, "timeouts": { "invoke": "1m", "open": "1m" } });
+        for (name, action) in &self.schema.action_schemas {
+            let config = complete(action.schema.as_ref().unwrap().block.as_ref().unwrap(), given.clone());
+            cases.push(json!({ "call": "ValidateActionConfig", "type": name, "config": config }));
+            cases.push(json!({ "call": "PlanAction", "type": name, "config": config }));
+        }
+        for (name, schema) in &self.schema.ephemeral_resource_schemas {
+            let config = complete(schema.block.as_ref().unwrap(), given.clone());
+            cases.push(json!({ "call": "ValidateEphemeralResourceConfig", "type": name, "config": config }));
+            cases.push(json!({ "call": "OpenEphemeralResource", "type": name, "config": config }));
+            let private = "{\"uid\":\"018f0000-0000-7000-8000-000000000000\",\"server\":\"node1\",\"limit\":5}";
+            cases.push(json!({ "call": "RenewEphemeralResource", "type": name, "private": private }));
+            cases.push(json!({ "call": "CloseEphemeralResource", "type": name, "private": private }));
+        }
         for (name, function) in &self.schema.functions {
             let arguments: Vec<Value> = function.parameters.iter().map(|_| json!("0 22 * * SAT")).collect();
             cases.push(json!({ "call": "CallFunction", "type": name, "arguments": arguments }));
@@ -199,7 +220,7 @@ impl Target for Wire {
     fn run(&mut self, input: &[u8]) -> Outcome {
         let Ok(case) = serde_json::from_slice::<Value>(input) else { return Outcome::default() };
         let call = case["call"].as_str().unwrap_or_default().to_owned();
-        let bare = matches!(call.as_str(), "ConfigureProvider" | "ApplyResourceChange");
+        let bare = matches!(call.as_str(), "ConfigureProvider" | "ApplyResourceChange" | "OpenEphemeralResource");
         let mut message = encoded(&case, &call);
         for flip in case["flip"].as_array().into_iter().flatten() {
             let (at, byte) = (flip[0].as_u64().unwrap_or(0), flip[1].as_u64().unwrap_or(0));
@@ -325,6 +346,26 @@ fn encoded(case: &Value, call: &str) -> Vec<u8> {
             ..Default::default()
         }
         .encode_to_vec(),
+        "ValidateActionConfig" => {
+            wire::validate_action_config::Request { action_type: type_name, config: of("config") }.encode_to_vec()
+        }
+        "PlanAction" => {
+            wire::plan_action::Request { action_type: type_name, config: of("config"), ..Default::default() }
+                .encode_to_vec()
+        }
+        "ValidateEphemeralResourceConfig" => {
+            wire::validate_ephemeral_resource_config::Request { type_name, config: of("config") }.encode_to_vec()
+        }
+        "OpenEphemeralResource" => {
+            wire::open_ephemeral_resource::Request { type_name, config: of("config"), ..Default::default() }
+                .encode_to_vec()
+        }
+        "RenewEphemeralResource" => {
+            wire::renew_ephemeral_resource::Request { type_name, private: Some(private) }.encode_to_vec()
+        }
+        "CloseEphemeralResource" => {
+            wire::close_ephemeral_resource::Request { type_name, private: Some(private) }.encode_to_vec()
+        }
         "ValidateResourceConfig" => {
             wire::validate_resource_config::Request { type_name, config: of("config"), ..Default::default() }
                 .encode_to_vec()

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::{
-    host::{Host, Start, errors, json, listens, signal, tfplugin6, until, value, warnings},
+    host::{Host, Start, errors, json, listens, plugin, signal, tfplugin6, until, value, warnings},
     trials,
 };
 
@@ -17,6 +17,7 @@ trials![
     a_shutdown_stops_what_runs,
     a_dead_host_stops_what_runs,
     a_broken_connection_does_not_cut_off_a_create,
+    a_shutdown_is_answered_when_everything_is_closed,
 ];
 
 type Applied = Result<tonic::Response<tfplugin6::apply_resource_change::Response>, tonic::Status>;
@@ -143,4 +144,15 @@ async fn a_broken_connection_does_not_cut_off_a_create() {
     signal("TERM", child.id().unwrap());
     assert!(child.wait().await.unwrap().success());
     drop(parent);
+}
+
+async fn a_shutdown_is_answered_when_everything_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("closed");
+    let variables = [("FIXTURE_BEFORE_END", file.display().to_string())].into();
+    let mut host = Host::start_with(Start { variables, ..Start::default() }).await;
+    let mut controller = plugin::grpc_controller_client::GrpcControllerClient::new(host.channel.clone());
+    controller.shutdown(plugin::Empty {}).await.unwrap();
+    assert!(file.exists(), "the host was answered before");
+    assert!(host.ended().await.0.success());
 }

@@ -5,6 +5,7 @@
 //! the wire has to survive. So the fixture is always the one just built, and never ships.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::doc_markdown, missing_docs, reason = "tests")]
 
+mod deferral;
 mod ending;
 mod fixture;
 mod handshake;
@@ -15,6 +16,7 @@ mod lists;
 mod moves;
 mod schemas;
 mod values;
+mod walks;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         identities::trials(),
         lists::trials(),
         moves::trials(),
+        walks::trials(),
+        deferral::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

@@ -8,7 +8,7 @@ trials![
     the_schema_is_complete_and_well_formed,
     metadata_lists_the_same_names,
     identities_are_told_only_where_there_are_some,
-    what_is_not_there_is_unimplemented,
+    a_type_that_is_not_there_is_an_error,
     every_shape_is_on_record,
 ];
 
@@ -42,7 +42,9 @@ async fn the_schema_is_complete_and_well_formed() {
     let mut host = Host::start().await;
     let response = schema(&mut host).await;
     let all = response.resource_schemas.values().chain(response.data_source_schemas.values());
-    for schema in all.chain(&response.provider) {
+    let all = all.chain(response.ephemeral_resource_schemas.values());
+    let actions = response.action_schemas.values().filter_map(|of| of.schema.as_ref());
+    for schema in all.chain(actions).chain(&response.provider) {
         check_block(schema.block.as_ref().unwrap());
     }
     assert!(response.provider_meta.is_none());
@@ -85,6 +87,10 @@ async fn metadata_lists_the_same_names() {
     assert_eq!(names, response.resource_schemas.keys().collect::<Vec<_>>());
     let names: Vec<_> = metadata.data_sources.iter().map(|of| &of.type_name).collect();
     assert_eq!(names, response.data_source_schemas.keys().collect::<Vec<_>>());
+    let names: Vec<_> = metadata.actions.iter().map(|of| &of.type_name).collect();
+    assert_eq!(names, response.action_schemas.keys().collect::<Vec<_>>());
+    let names: Vec<_> = metadata.ephemeral_resources.iter().map(|of| &of.type_name).collect();
+    assert_eq!(names, response.ephemeral_resource_schemas.keys().collect::<Vec<_>>());
     let names: Vec<_> = metadata.functions.iter().map(|of| &of.name).collect();
     assert_eq!(names, response.functions.keys().collect::<Vec<_>>());
     assert_eq!(metadata.server_capabilities, response.server_capabilities);
@@ -120,15 +126,8 @@ async fn identities_are_told_only_where_there_are_some() {
     host.shut_down().await;
 }
 
-async fn what_is_not_there_is_unimplemented() {
+async fn a_type_that_is_not_there_is_an_error() {
     let mut host = Host::start().await;
-    let request = tfplugin6::open_ephemeral_resource::Request::default();
-    let status = host.provider.open_ephemeral_resource(request).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::Unimplemented);
-    let request = tfplugin6::invoke_action::Request::default();
-    let status = host.provider.invoke_action(request).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::Unimplemented);
-
     let request = tfplugin6::read_resource::Request { type_name: "fixture_none".into(), ..Default::default() };
     let response = host.provider.read_resource(request).await.unwrap().into_inner();
     assert_eq!(errors(&response.diagnostics).len(), 1);

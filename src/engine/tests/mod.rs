@@ -9,6 +9,7 @@ mod giving_back;
 mod gone;
 mod handing_over;
 mod identity;
+mod invoking;
 mod leaving;
 mod undriven;
 mod updating;

@@ -1,0 +1,29 @@
+# Locked while this apply works on the server, and in no plan.
+ephemeral "metal_server_lock" "run" {
+  server    = "rack1-node7"
+  namespace = "ops"
+  name      = "nightly-checks"
+  policy    = "Enforced"
+  reason    = "nightly checks"
+  applying  = terraform.applying
+}
+
+resource "terraform_data" "checks" {
+  depends_on       = [ephemeral.metal_server_lock.run]
+  triggers_replace = timestamp()
+
+  provisioner "local-exec" {
+    command = "echo checks run while the server is locked"
+  }
+}
+
+# Under the lock, which stays open until the operation is made.
+action "metal_server_operation" "cycle" {
+  config {
+    server         = "rack1-node7"
+    namespace      = "ops"
+    name           = "nightly-cycle"
+    operation      = "PowerCycle"
+    maintenance_id = ephemeral.metal_server_lock.run.id
+  }
+}

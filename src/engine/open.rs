@@ -1,0 +1,122 @@
+//! A lock for one run: its process stays attached after the server is locked, until it closes it.
+//!
+//! A maintenance of a resource has no process between apply and destroy. Here the process is there all the time, so its lease
+//! tells whether the run lives. When the run dies, nothing is freed: its record becomes overdue like any other, the next waiter
+//! releases it then, and the next run of the same configuration adopts it before.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::maintenance::{
+    change::{Change, LockChange},
+    decide::Finish,
+    ids::{Fence, Uid},
+    state::{Ending, Maintenance, Phase},
+};
+
+use super::{Control, Driven, Engine, EngineError, Wish, driven::Driving};
+
+/// A lock that this process holds open.
+#[derive(Debug)]
+struct OpenLock {
+    /// For closing.
+    limit: Duration,
+    record: Maintenance,
+    fence: Fence,
+    driving: Driving,
+}
+
+/// The locks that this process holds open.
+#[derive(Debug, Default)]
+pub(super) struct OpenLocks(Mutex<Vec<OpenLock>>);
+
+impl OpenLocks {
+    fn take(&self, uid: &Uid) -> Option<OpenLock> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = open.iter().position(|lock| lock.record.uid == *uid)?;
+        Some(open.swap_remove(place))
+    }
+
+    fn all(&self) -> Vec<(Uid, Duration)> {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().map(|lock| (lock.record.uid.clone(), lock.limit)).collect()
+    }
+
+    fn fence(&self, uid: &Uid) -> Option<(Maintenance, Fence)> {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().find(|lock| lock.record.uid == *uid).map(|lock| (lock.record.clone(), lock.fence))
+    }
+}
+
+impl Engine {
+    /// Locks a server and stays attached. Where that is not reached, the server is released again, because no one would close
+    /// what was not opened; `stop` of `control` ends the wait, but not that release.
+    pub async fn open(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
+        let mut driven = self.hold(wish, control).await?;
+        let uid = driven.record.uid.clone();
+        if driven.finish == Finish::Reached {
+            let (fence, driving) = self.attach_for("", &driven.record).await?;
+            if let Some(held) = self.held(&uid).await? {
+                driven.record = held.record;
+            }
+            let mut open = self.open_locks.0.lock().unwrap_or_else(PoisonError::into_inner);
+            open.push(OpenLock { limit: control.release_timeout, record: driven.record.clone(), fence, driving });
+            return Ok(driven);
+        }
+        let left = matches!(driven.record.phase, Phase::Preparing(_) | Phase::InMaintenance { .. });
+        if left && driven.finish != Finish::Lost {
+            let control = Control { stop: CancellationToken::new(), ..control.clone() };
+            let control = Control { timeout: control.release_timeout, ..control };
+            let ending = Ending::Failed("its run was interrupted".to_owned());
+            if let Some(released) = self.release(&uid, driven.record.server(), ending, &control).await? {
+                let finish = if released.finish == Finish::Over { driven.finish } else { released.finish };
+                return Ok(Driven { record: released.record, finish });
+            }
+        }
+        Ok(driven)
+    }
+
+    /// Whether a lock that this process opened is still its own; the record as it is now where it is not.
+    pub async fn is_open(&self, uid: &Uid) -> Result<Result<(), Option<Maintenance>>, EngineError> {
+        self.lease.keep().await?;
+        let fence = self.open_locks.fence(uid).map(|(_, fence)| fence);
+        let record = self.store().find_uid(uid).await?.map(|found| found.record().clone());
+        let attachment = record.as_ref().and_then(|record| record.attachment.as_ref());
+        let ours = fence.is_some_and(|fence| attachment.is_some_and(|attachment| attachment.is(fence)));
+        Ok(if ours { Ok(()) } else { Err(record) })
+    }
+
+    /// Restores the server and frees its lock. `None`: the lock was not this process's any more, and nothing was touched.
+    pub async fn close_lock(&self, uid: &Uid, control: &Control) -> Result<Option<Driven>, EngineError> {
+        let lost = self.is_open(uid).await?.is_err();
+        let Some(OpenLock { record, fence, mut driving, .. }) = self.open_locks.take(uid) else { return Ok(None) };
+        if lost {
+            driving.over();
+            return Ok(None);
+        }
+        let change = LockChange::Driven { uid, fence, change: &Change::Detach };
+        self.apply(&record.lock_key, &change).await?;
+        driving.over();
+        self.release(uid, record.server(), Ending::Completed, control).await
+    }
+
+    /// Closes the locks that the host did not close, all at once. What cannot be released stays locked and becomes overdue.
+    pub async fn close_open_locks(&self) {
+        let closing = self.open_locks.all().into_iter().map(async |(uid, limit)| {
+            let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };
+            match self.close_lock(&uid, &control).await {
+                Ok(Some(driven)) if driven.finish == Finish::Over => {
+                    tracing::info!("{}: released, because its run ended without closing it", driven.record.id);
+                }
+                Ok(Some(driven)) => tracing::error!("{} is not released: {:?}", driven.record.id, driven.finish),
+                Ok(None) => {}
+                Err(error) => tracing::error!(%error, "a lock of this run is not released"),
+            }
+        });
+        futures_util::future::join_all(closing).await;
+    }
+}

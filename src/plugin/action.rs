@@ -1,0 +1,203 @@
+//! Actions of any configuration type behind one trait, and the requests about them.
+use std::{any::type_name, sync::OnceLock};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use tf_provider::{Diagnostics, schema::Schema};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::BoxStream;
+
+use super::{
+    ServedProvider, codec::Received, diagnostics::to_wire, panics, proto::tfplugin6 as wire, resource::Described,
+    running::Answer, service::Service, shape::Shape,
+};
+use crate::shown;
+
+/// What a host invokes by hand or when a resource changes, and of which it keeps no state. tf-provider has no trait for it;
+/// this one is made like its data sources.
+#[async_trait]
+pub trait Action: Send + Sync {
+    /// The configuration, of [`schema`](Self::schema).
+    type Config<'a>: Deserialize<'a> + Send;
+
+    /// The schema of the configuration. Computed attributes have no place in it.
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+
+    /// Attributes that take ephemeral values, as dotted paths: hosts refuse those elsewhere, and keep these out of plans.
+    fn write_only(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Checks a configuration, in which values may be unknown.
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()>;
+
+    /// Tells a reviewer what an invocation would do; values may be unknown. Changes nothing.
+    async fn plan<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()>;
+
+    /// Does it. An error in `diags` is the invocation's.
+    async fn invoke<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>, progress: &Progress) -> Option<()>;
+}
+
+/// Where an invocation tells how far it is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    events: mpsc::UnboundedSender<Result<wire::invoke_action::Event, tonic::Status>>,
+    stop: CancellationToken,
+}
+
+impl Progress {
+    /// Shows the host one line. Not after the host asked to stop: Terraform 1.15.5 crashes when an action that it interrupted
+    /// tells anything but its end.
+    pub fn tell(&self, text: &str) {
+        use wire::invoke_action::event::{Progress, Type};
+        if self.stop.is_cancelled() {
+            return;
+        }
+        self.send(Type::Progress(Progress { message: shown::line(text).into_owned() }));
+    }
+
+    /// Whether the host still listens: it may be gone, and then nothing that is told reaches it.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        !self.events.is_closed()
+    }
+
+    fn send(&self, event: wire::invoke_action::event::Type) {
+        if self.events.send(Ok(wire::invoke_action::Event { r#type: Some(event) })).is_err() {
+            tracing::debug!("the host does not listen to the action any more");
+        }
+    }
+
+    fn complete(&self, diags: Diagnostics) {
+        use wire::invoke_action::event::{Completed, Type};
+        self.send(Type::Completed(Completed { diagnostics: to_wire(diags) }));
+    }
+}
+
+/// An action of any type, made by [`action`]. Only this module implements it.
+pub trait AnyAction: Erased {}
+
+/// Makes an action servable.
+pub fn action<A: Action + 'static>(action: A) -> Box<dyn AnyAction> {
+    Box::new(Adapter { inner: action, described: OnceLock::new() })
+}
+
+/// The object-safe side of an action.
+#[async_trait]
+pub trait Erased: Send + Sync {
+    fn described(&self) -> Result<&Described, Diagnostics>;
+    async fn validate(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()>;
+    async fn plan(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()>;
+    async fn invoke(
+        &self,
+        diags: &mut Diagnostics,
+        config: Option<&wire::DynamicValue>,
+        progress: &Progress,
+    ) -> Option<()>;
+}
+
+struct Adapter<A> {
+    inner: A,
+    described: OnceLock<Result<Described, Diagnostics>>,
+}
+
+impl<A: Action + 'static> AnyAction for Adapter<A> {}
+
+impl<A: Action + 'static> Adapter<A> {
+    fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
+        let described = self.described();
+        let described = described.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        Some(&described.shape)
+    }
+}
+
+#[async_trait]
+impl<A: Action + 'static> Erased for Adapter<A> {
+    fn described(&self) -> Result<&Described, Diagnostics> {
+        let described = self.described.get_or_init(|| {
+            let produce = |diags: &mut Diagnostics| Action::schema(&self.inner, diags);
+            Described::new(produce, self.inner.write_only(), type_name::<A>())
+        });
+        described.as_ref().map_err(Clone::clone)
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()> {
+        let config = Received::new(config, self.shape(diags)?, "configuration");
+        let config = config.decode(diags)?;
+        Action::validate(&self.inner, diags, config).await
+    }
+
+    async fn plan(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()> {
+        let config = Received::new(config, self.shape(diags)?, "configuration");
+        let config = config.decode(diags)?;
+        Action::plan(&self.inner, diags, config).await
+    }
+
+    async fn invoke(
+        &self,
+        diags: &mut Diagnostics,
+        config: Option<&wire::DynamicValue>,
+        progress: &Progress,
+    ) -> Option<()> {
+        let config = Received::new(config, self.shape(diags)?, "configuration");
+        let config = config.decode(diags)?;
+        Action::invoke(&self.inner, diags, config, progress).await
+    }
+}
+
+impl<P: ServedProvider> Service<P> {
+    pub(super) async fn validate_action(
+        &self,
+        request: wire::validate_action_config::Request,
+    ) -> Answer<wire::validate_action_config::Response> {
+        let name = request.action_type.clone();
+        self.run("ValidateActionConfig", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(action) = served.action(&mut diags, &request.action_type) {
+                let valid = panics::caught(action.validate(&mut diags, request.config.as_ref())).await;
+                running.settle(&mut diags, valid, "The configuration was refused without a reason.");
+            }
+            wire::validate_action_config::Response { diagnostics: to_wire(diags) }
+        })
+        .await
+    }
+
+    pub(super) async fn planned_action(
+        &self,
+        request: wire::plan_action::Request,
+    ) -> Answer<wire::plan_action::Response> {
+        let name = request.action_type.clone();
+        self.run("PlanAction", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(action) = served.action(&mut diags, &request.action_type) {
+                let planned = panics::caught(action.plan(&mut diags, request.config.as_ref())).await;
+                running.settle(&mut diags, planned, "The action was not planned.");
+            }
+            let deferred = served.deferred(request.client_capabilities);
+            wire::plan_action::Response { diagnostics: to_wire(diags), deferred }
+        })
+        .await
+    }
+
+    /// The events of an invocation: each line of progress as it comes, and last how it ended.
+    pub(super) fn invoked_action(
+        &self,
+        request: wire::invoke_action::Request,
+    ) -> BoxStream<wire::invoke_action::Event> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let progress = Progress { events: sender, stop: self.stop.clone() };
+        let name = request.action_type.clone();
+        // Its end is an event.
+        drop(self.begin("InvokeAction", &name, |served, running| async move {
+            let mut diags = Diagnostics::default();
+            if let Some(action) = served.action(&mut diags, &request.action_type) {
+                let invoked = panics::caught(action.invoke(&mut diags, request.config.as_ref(), &progress)).await;
+                running.settle(&mut diags, invoked, "The action ended without a result.");
+            }
+            progress.complete(diags);
+        }));
+        Box::pin(UnboundedReceiverStream::new(events))
+    }
+}

@@ -1,0 +1,83 @@
+//! How a request runs: as a task that its connection does not end, with what becomes of its failures.
+use std::sync::Arc;
+
+use tf_provider::Diagnostics;
+use tokio::task::JoinHandle;
+use tonic::{Response, Status};
+use tracing::Instrument;
+
+use super::{
+    ServedProvider,
+    diagnostics::{ensure_error, internal_error},
+    panics::Caught,
+    served::Served,
+    service::Service,
+};
+
+pub(super) type Answer<T> = Result<Response<T>, Status>;
+
+/// A request that runs: its name and what it is about, for diagnostics.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub(super) rpc: &'static str,
+    pub(super) subject: String,
+}
+
+impl Running {
+    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
+    pub(super) fn settle<T>(
+        &self,
+        diags: &mut Diagnostics,
+        result: Result<Option<T>, Caught>,
+        missing: &str,
+    ) -> Option<T> {
+        match result {
+            Ok(Some(value)) => Some(value),
+            Ok(None) => {
+                ensure_error(diags, || internal_error(self.rpc, &self.subject, missing));
+                None
+            }
+            Err(caught) => {
+                diags.add_error(internal_error(self.rpc, &self.subject, caught));
+                None
+            }
+        }
+    }
+}
+
+impl<P: ServedProvider> Service<P> {
+    /// Runs a request to its end.
+    ///
+    /// As a task of its own, because tonic drops a request whose connection breaks: the provider
+    /// would stop in the middle of a step, with nothing recorded. The task goes on without a
+    /// listener, sees the stop token, and ends in order.
+    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let done = self.begin(rpc, subject, work).await;
+        done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
+    }
+
+    /// Begins a request, as [`run`](Self::run) does, without waiting for its end.
+    pub(super) fn begin<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        F: Future<Output = T> + Send + 'static,
+    {
+        // At the highest level, so that it is there whenever anything is logged in it.
+        let span = tracing::error_span!("request", tf_rpc = rpc, tf_resource_type = subject);
+        let running = Running { rpc, subject: subject.to_owned() };
+        let work = work(Arc::clone(&self.served), running);
+        let task = async move {
+            tracing::debug!("request received");
+            let answer = work.await;
+            tracing::debug!("request answered");
+            answer
+        };
+        self.requests.spawn(task.instrument(span))
+    }
+}
