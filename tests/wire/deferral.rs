@@ -13,6 +13,7 @@ async fn start() -> Host {
     Host::start_with(Start { variables, ..Start::default() }).await
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "fields of messages are options")]
 fn allows(deferral_allowed: bool) -> Option<tfplugin6::ClientCapabilities> {
     Some(tfplugin6::ClientCapabilities { deferral_allowed, ..Default::default() })
 }
