@@ -115,7 +115,6 @@ impl<P: ServedProvider> Served<P> {
             provider_meta: self.provider.provider_meta_schema().map(|of| schema::to_wire(&of, &[])),
             server_capabilities: Some(CAPABILITIES),
             diagnostics: to_wire(diags),
-            ..Default::default()
         }
     }
 
