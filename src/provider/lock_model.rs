@@ -116,13 +116,13 @@ pub(super) fn lock_schema() -> Schema {
             ]),
         ),
         ("id", computed(String, "`namespace/name`, for `maintenance_id` of actions that act under this lock.")),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked. Unknown in a plan.")),
-        ("generation", computed(Number, "The fencing token of the lock. Unknown in a plan.")),
-        ("started_at", computed(String, "Since when it is locked (RFC 3339, UTC). Unknown in a plan.")),
-        ("power_state", computed(String, "The server's power. Unknown in a plan.")),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked. Null in a plan.")),
+        ("generation", computed(Number, "The fencing token of the lock. Null in a plan.")),
+        ("started_at", computed(String, "Since when it is locked (RFC 3339, UTC). Null in a plan.")),
+        ("power_state", computed(String, "The server's power. Null in a plan.")),
         (
             "previous_power_state",
-            computed(String, "The power before `server_power` was applied; null without it. Unknown in a plan."),
+            computed(String, "The power before `server_power` was applied; null without it. Null in a plan."),
         ),
         ("endpoint", computed(String, "The address of its BMC, for other providers; null with `metal_operator`.")),
         ("system_id", computed(String, "Its system behind that BMC, where the configuration names one; else null.")),
@@ -191,17 +191,18 @@ impl LockModel {
         })
     }
 
-    /// What is known without a lock.
+    /// What is known without a lock. The rest is null and not unknown: OpenTofu refuses an ephemeral result that is not wholly
+    /// known (seen with 1.12.6).
     pub(super) fn show_planned(&mut self, engine: Option<&Engine>) {
-        self.id = self.name_id().map_or(Value::Unknown, |id| Value::Value(id.to_string()));
+        self.id = known(self.name_id().map(|id| id.to_string()));
         let listed = given(&self.server).zip(engine).map(|(server, engine)| engine.backend().listed(server));
         (self.endpoint, self.system_id) = match listed {
             Some(listed) => (known(listed.endpoint), known(listed.system_id)),
-            None => (Value::Unknown, Value::Unknown),
+            None => (Value::Null, Value::Null),
         };
-        self.generation = Value::Unknown;
+        self.generation = Value::Null;
         for text in [&mut self.lock_key, &mut self.started_at, &mut self.power_state, &mut self.previous_power_state] {
-            *text = Value::Unknown;
+            *text = Value::Null;
         }
     }
 
@@ -228,5 +229,14 @@ mod tests {
         let model = serde_json::to_value(LockModel::default()).unwrap();
         let fields: BTreeSet<_> = model.as_object().unwrap().keys().cloned().collect();
         assert_eq!(fields, lock_schema().block.attributes.keys().cloned().collect());
+    }
+
+    #[test]
+    fn what_is_open_in_a_plan_is_wholly_known() {
+        let mut model = LockModel::default();
+        model.show_planned(None);
+        let texts = [&model.id, &model.lock_key, &model.started_at, &model.power_state, &model.previous_power_state];
+        let unknown = texts.into_iter().chain([&model.endpoint, &model.system_id]).filter(|text| text.is_unknown());
+        assert_eq!((unknown.count(), model.generation.is_unknown()), (0, false));
     }
 }
