@@ -1,72 +1,19 @@
-//! The Terraform surface: the only room, besides the wire, that names tf_provider. One type per file.
+//! The Terraform surface: the only room, besides the wire, that names tf_provider.
+//!
+//! Each type has a folder. In it `resource`, `data_source`, `list`, `action` or `ephemeral` is what a host calls, `model` its
+//! attributes, `plan` and `outcome` what a plan shows and what an apply leaves. `shared` is what several types have in common.
 
-mod action_model;
-mod action_server_operation;
-mod approval_model;
-mod backend_block;
-mod boot;
-mod boot_configuration_model;
-mod boot_configuration_outcome;
-mod boot_configuration_plan;
-mod boot_proof;
-mod cell;
-mod claim_end;
-mod claim_model;
-mod cluster_api;
-mod cluster_approval;
-mod cluster_claim;
+mod approval;
+mod boot_configuration;
+mod claim;
 mod config;
-mod data_source_maintenance_preview;
-mod data_source_maintenance_queue;
-mod data_source_maintenance_window;
-mod data_source_server;
-mod data_source_server_claim;
-mod data_source_servers;
-mod diagnostics;
-mod effect;
-mod ended;
-mod ephemeral_server_lock;
-mod function_in_window;
-mod function_next_window;
-mod function_window;
-mod identity;
-mod kubernetes_node;
-mod list_filter;
-mod list_maintenance_approval;
-mod list_records;
-mod list_server_claim;
-mod lock_model;
-mod maintenance_end;
-mod maintenance_model;
-mod maintenance_outcome;
-mod maintenance_plan;
-mod moved;
-mod node_leases;
-mod not_updated;
-mod operation_model;
-mod operation_plan;
-mod own_turn;
-mod private;
-mod prospect;
-mod renamed_timeouts;
-mod resource_ext;
-mod resource_identity;
-mod resource_maintenance_approval;
-mod resource_server_boot_configuration;
-mod resource_server_claim;
-mod resource_server_maintenance;
-mod resource_server_operation;
-mod restored;
-mod review;
-mod schema;
-mod server_check_model;
-mod service_model;
-mod standing;
-mod toleration;
-mod values;
-mod window;
-mod write_only;
-mod wrong_settings;
+mod functions;
+mod lock;
+mod maintenance;
+mod operation;
+mod planning;
+mod server;
+mod shared;
 
 use std::sync::Arc;
 
@@ -82,8 +29,8 @@ use crate::{
     settings::{self, Environment},
 };
 
-use cell::{Cell, Configured};
-use config::ProviderModel;
+use config::provider_block::ProviderModel;
+use shared::cell::{Cell, Configured};
 
 /// The provider.
 #[derive(Debug)]
@@ -127,7 +74,7 @@ impl Provider for MetalProvider {
     type MetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(config::provider_schema())
+        Some(config::provider_block::provider_schema())
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
@@ -135,7 +82,7 @@ impl Provider for MetalProvider {
             && let Some(input) = model.check(diags)
         {
             for problem in settings::check(&input) {
-                diags.add_error(wrong_settings::of_settings(&problem));
+                diags.add_error(shared::wrong_settings::of_settings(&problem));
             }
         }
         Some(())
@@ -165,7 +112,7 @@ impl Provider for MetalProvider {
                 Some(())
             }
             Err(error) => {
-                diags.add_error(wrong_settings::of_settings(&error));
+                diags.add_error(shared::wrong_settings::of_settings(&error));
                 None
             }
         }
@@ -174,11 +121,11 @@ impl Provider for MetalProvider {
 
 impl ServedProvider for MetalProvider {
     fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)> {
-        use resource_maintenance_approval::MaintenanceApproval;
-        use resource_server_boot_configuration::ServerBootConfiguration;
-        use resource_server_claim::ServerClaim;
-        use resource_server_maintenance::ServerMaintenance;
-        use resource_server_operation::ServerOperation;
+        use approval::resource::MaintenanceApproval;
+        use boot_configuration::resource::ServerBootConfiguration;
+        use claim::resource::ServerClaim;
+        use maintenance::resource::ServerMaintenance;
+        use operation::resource::ServerOperation;
         let cell = || self.cell.clone();
         vec![
             ("metal_server_maintenance", resource(ServerMaintenance { cell: cell() })),
@@ -190,15 +137,15 @@ impl ServedProvider for MetalProvider {
     }
 
     fn data_sources(&self) -> Vec<(&'static str, Box<dyn AnyDataSource>)> {
-        use data_source_maintenance_preview::MaintenancePreview;
-        use data_source_maintenance_queue::MaintenanceQueue;
-        use data_source_maintenance_window::MaintenanceWindow;
-        use data_source_server::Server;
+        use planning::preview::MaintenancePreview;
+        use planning::queue::MaintenanceQueue;
+        use planning::window::MaintenanceWindow;
+        use server::data_source::Server;
         let cell = || self.cell.clone();
         vec![
             ("metal_server", data_source(Server { cell: cell() })),
-            ("metal_servers", data_source(data_source_servers::Servers { cell: cell() })),
-            ("metal_server_claim", data_source(data_source_server_claim::ServerClaim { cell: cell() })),
+            ("metal_servers", data_source(server::data_source_of_many::Servers { cell: cell() })),
+            ("metal_server_claim", data_source(claim::data_source::ServerClaim { cell: cell() })),
             ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
             ("metal_maintenance_preview", data_source(MaintenancePreview { cell: cell() })),
             ("metal_maintenance_window", data_source(MaintenanceWindow { cell: cell() })),
@@ -206,15 +153,15 @@ impl ServedProvider for MetalProvider {
     }
 
     fn functions(&self) -> Vec<(&'static str, Box<dyn AnyFunction>)> {
-        use function_in_window::InWindow;
-        use function_next_window::NextWindow;
+        use functions::in_window::InWindow;
+        use functions::next_window::NextWindow;
         vec![("next_window", function(NextWindow)), ("in_window", function(InWindow))]
     }
 
     fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
-        use list_maintenance_approval::ListMaintenanceApproval;
-        use list_records::{ListBootConfiguration, ListServerMaintenance};
-        use list_server_claim::ListServerClaim;
+        use approval::list::ListMaintenanceApproval;
+        use claim::list::ListServerClaim;
+        use shared::list_records::{ListBootConfiguration, ListServerMaintenance};
         let cell = || self.cell.clone();
         vec![
             ("metal_server_maintenance", list_resource(ListServerMaintenance { cell: cell() })),
@@ -225,12 +172,12 @@ impl ServedProvider for MetalProvider {
     }
 
     fn actions(&self) -> Vec<(&'static str, Box<dyn AnyAction>)> {
-        use action_server_operation::ServerOperationAction;
+        use operation::action::ServerOperationAction;
         vec![("metal_server_operation", action(ServerOperationAction::new(self.cell.clone())))]
     }
 
     fn ephemeral_resources(&self) -> Vec<(&'static str, Box<dyn AnyEphemeral>)> {
-        use ephemeral_server_lock::ServerLock;
+        use lock::ephemeral::ServerLock;
         vec![("metal_server_lock", ephemeral(ServerLock { cell: self.cell.clone() }))]
     }
 

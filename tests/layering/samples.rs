@@ -32,7 +32,7 @@ fn a_room_may_not_look_upwards() {
         "maintenance::machine, maintenance::gate, maintenance::service, kubernetes, clock",
     );
     refused("backend/mod.rs", "use crate::maintenance::*;", "crate::maintenance::*");
-    refused("provider/config.rs", "use crate::cli;", "`crate::cli`");
+    refused("provider/config/provider_block.rs", "use crate::cli;", "`crate::cli`");
     refused("main.rs", "use terraform_provider_metal::store::Store;", "`main` names");
     refused("lib.rs", "pub use store::Store;", "`main` names");
 }
@@ -111,7 +111,7 @@ fn the_rules_are_pure() {
 fn only_some_rooms_name_some_crates() {
     refused("engine/mod.rs", "use tf_provider::value::Value;", "only provider, plugin may");
     refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "only provider, plugin may");
-    allowed("provider/schema.rs", "use tf_provider::schema::Schema;");
+    allowed("provider/shared/schema.rs", "use tf_provider::schema::Schema;");
     refused("backend/mod.rs", "use sqlx::Row;", "only store may");
 }
 

@@ -1,0 +1,218 @@
+//! Schema and model of `metal_maintenance_approval`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool},
+};
+
+use crate::{
+    engine::ApprovalWish,
+    maintenance::{
+        approval::{Approval, Scope, Standing},
+        ids::MaintenanceId,
+        state::Maintenance,
+    },
+    store::LockView,
+};
+
+use crate::provider::{
+    shared::schema::{attributes, computed, defaulted, optional, required, schema},
+    shared::values::{Text, bad, given, known, moment, not_empty},
+};
+
+/// A `metal_maintenance_approval` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct ApprovalModel {
+    pub(in crate::provider) id: Text,
+    pub(in crate::provider) server: Text,
+    pub(in crate::provider) maintenance: Text,
+    pub(in crate::provider) all: ValueBool,
+    pub(in crate::provider) digest: Text,
+    pub(in crate::provider) not_before: Text,
+    pub(in crate::provider) expires: Text,
+    pub(in crate::provider) state: Text,
+    pub(in crate::provider) approved_by: Text,
+    pub(in crate::provider) approved_at: Text,
+    pub(in crate::provider) lock_key: Text,
+    pub(in crate::provider) node: Text,
+    pub(in crate::provider) claim: Text,
+}
+
+/// The schema.
+pub(in crate::provider) fn approval_schema() -> Schema {
+    use AttributeType::{Bool, String};
+    schema(
+        "The word of a server's owner: approves one maintenance as it is asked for, or everything asked of the claim. Touches \
+         no server. Destroying it withdraws the approval: what has not started does not start, what has started goes on. \
+         Every change replaces it.",
+        attributes([
+            ("server", required(String, "The server's name in the provider's configuration.")),
+            ("maintenance", optional(String, "`namespace/name` of the maintenance that is approved.")),
+            (
+                "all",
+                optional(
+                    Bool,
+                    "`true` approves everything that is asked of the claim, now and later. The plan says so. Give either this or `maintenance`.",
+                ),
+            ),
+            (
+                "digest",
+                defaulted(
+                    String,
+                    "The digest of what is approved, as `pending` of the claim shows it. Default: of what is asked when this is applied. With it, a maintenance that is not asked for yet can be approved beforehand. When the request changes, the approval is void.",
+                ),
+            ),
+            ("not_before", optional(String, "From when on it counts (RFC 3339). Default: at once.")),
+            (
+                "expires",
+                optional(
+                    String,
+                    "Until when it counts (RFC 3339). What has started until then goes on. Default: as long as the claim.",
+                ),
+            ),
+            (
+                "node",
+                optional(
+                    String,
+                    "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and takes away what it did not copy.",
+                ),
+            ),
+            (
+                "claim",
+                computed(
+                    String,
+                    "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.",
+                ),
+            ),
+            ("id", computed(String, "Of this approval.")),
+            (
+                "state",
+                computed(
+                    String,
+                    "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` as long as the key is there, then `Used`: the operator took it away when the last request ended, or somebody did.",
+                ),
+            ),
+            ("approved_by", computed(String, "Who gave it.")),
+            ("approved_at", computed(String, "When it was given (RFC 3339, UTC).")),
+            ("lock_key", computed(String, "The server's hardware identity, with which it is kept.")),
+        ]),
+    )
+}
+
+impl ApprovalModel {
+    /// Checks everything that is known; tells what is allowed when nothing is wrong or missing. `now` is this machine's
+    /// time: an approval that is over already is a mistake.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, now: Option<Timestamp>) -> Option<ApprovalWish> {
+        let path = AttributePath::new;
+        not_empty(diags, &self.server, path("server"));
+        not_empty(diags, &self.digest, path("digest"));
+        not_empty(diags, &self.node, path("node"));
+        let all = self.all == Value::Value(true);
+        let unknown = self.maintenance.is_unknown() || self.all.is_unknown();
+        if !unknown && all != self.maintenance.is_null() {
+            let detail =
+                "Give maintenance = \"NAMESPACE/NAME\" for one, or all = true for everything asked of the claim.";
+            bad(diags, path("maintenance"), "Say what is approved", detail);
+        }
+        if all && !self.digest.is_null() && !self.digest.is_unknown() {
+            let detail = "A digest stands for one specification; all = true approves any.";
+            bad(diags, path("digest"), "Only for one maintenance", detail);
+        }
+        let maintenance = given(&self.maintenance).and_then(|text| match text.parse::<MaintenanceId>() {
+            Ok(id) => Some(id),
+            Err(problem) => {
+                bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
+                None
+            }
+        });
+        let not_before = moment(diags, &self.not_before, path("not_before"));
+        let expires = moment(diags, &self.expires, path("expires"));
+        if let (Some(from), Some(until)) = (not_before, expires)
+            && until <= from
+        {
+            bad(
+                diags,
+                path("expires"),
+                "It would never count",
+                format!("It expires at {until}, before it counts ({from})."),
+            );
+        } else if let (Some(until), Some(now)) = (expires, now)
+            && until <= now
+        {
+            bad(diags, path("expires"), "It is over already", format!("It expires at {until}; now it is {now}."));
+        }
+        if !diags.errors.is_empty() || unknown {
+            return None;
+        }
+        Some(ApprovalWish { maintenance, digest: given(&self.digest).map(str::to_owned), not_before, expires })
+    }
+
+    /// Fills what the provider tells.
+    pub(in crate::provider) fn show(&mut self, approval: &Approval, view: &LockView) {
+        self.id = Value::Value(approval.uid.0.clone());
+        self.digest = match &approval.scope {
+            Scope::Maintenance { digest, .. } => Value::Value(digest.clone()),
+            Scope::All => Value::Null,
+        };
+        self.approved_by = Value::Value(approval.by.clone());
+        self.approved_at = Value::Value(approval.at.to_string());
+        self.lock_key = Value::Value(view.lock.key.0.clone());
+        self.state = Value::Value(standing(approval, view).to_owned());
+        self.claim = Value::Null;
+    }
+
+    /// What an approval says of itself, for import.
+    pub(in crate::provider) fn of(approval: &Approval, server: &str) -> Self {
+        let (maintenance, all) = match &approval.scope {
+            Scope::Maintenance { id, .. } => (Value::Value(id.to_string()), Value::Null),
+            Scope::All => (Value::Null, Value::Value(true)),
+        };
+        Self {
+            server: Value::Value(server.to_owned()),
+            maintenance,
+            all,
+            not_before: known(approval.not_before.map(|at| at.to_string())),
+            expires: known(approval.expires.map(|at| at.to_string())),
+            ..Self::default()
+        }
+    }
+
+    /// Everything the provider tells is not known yet.
+    pub(in crate::provider) fn unknown_outputs(&mut self) {
+        for text in [
+            &mut self.id,
+            &mut self.state,
+            &mut self.approved_by,
+            &mut self.approved_at,
+            &mut self.lock_key,
+            &mut self.claim,
+        ] {
+            *text = Value::Unknown;
+        }
+        if self.digest.is_null() {
+            self.digest = if self.all == Value::Value(true) { Value::Null } else { Value::Unknown };
+        }
+    }
+}
+
+/// How an approval stands, in one word.
+fn standing(approval: &Approval, view: &LockView) -> &'static str {
+    let about = |record: &Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
+    let standing = match view.lock.active.iter().find(|record| about(record)) {
+        Some(record) => approval.standing(record, view.now),
+        None if approval.used_by.is_some() => Standing::Used,
+        None => approval.in_time(view.now),
+    };
+    match standing {
+        // What it was for has begun.
+        Standing::InForce if approval.used_by.is_some() => "Used",
+        Standing::InForce => "InForce",
+        Standing::NotBefore(_) => "NotBefore",
+        Standing::Expired(_) => "Expired",
+        Standing::Void => "Void",
+        Standing::Used => "Used",
+    }
+}

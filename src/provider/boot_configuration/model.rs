@@ -1,0 +1,357 @@
+//! Schema and model of `metal_server_boot_configuration`.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        limits,
+        machine::{BootOverride, shown_url},
+        spec::{Kind, Policy, Spec},
+        state::{Maintenance, Phase},
+    },
+};
+
+use crate::provider::{
+    shared::boot::{self, BootModel, IgnitionModel, UrlModel},
+    shared::effect,
+    shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
+    shared::schema::{attributes, computed, object, optional, required, schema, timeouts},
+    shared::values::{Text, Timeouts, check_timeouts, given, known, or_default, power, short, shown_duration},
+    shared::window::WindowModel,
+    shared::write_only::{self, WriteOnly},
+};
+
+/// `previous_boot_override`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct OverrideModel {
+    enabled: Text,
+    target: Text,
+    mode: Text,
+    http_boot_uri: Text,
+}
+
+/// A `metal_server_boot_configuration` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct BootConfigurationModel {
+    pub(in crate::provider) id: Text,
+    pub(in crate::provider) server: Text,
+    pub(in crate::provider) maintenance_id: Text,
+    pub(in crate::provider) method: Text,
+    pub(in crate::provider) image: Text,
+    pub(in crate::provider) image_sha256: Text,
+    pub(in crate::provider) ignition: Value<IgnitionModel>,
+    pub(in crate::provider) ignition_wo: WriteOnly,
+    pub(in crate::provider) ignition_wo_version: ValueNumber,
+    pub(in crate::provider) once: ValueBool,
+    pub(in crate::provider) boot_mode: Text,
+    pub(in crate::provider) ready_when: Value<UrlModel>,
+    pub(in crate::provider) server_power: Text,
+    pub(in crate::provider) policy: Text,
+    pub(in crate::provider) require_claim: ValueBool,
+    pub(in crate::provider) escalate_after: Text,
+    pub(in crate::provider) reason: Text,
+    pub(in crate::provider) ticket: Text,
+    pub(in crate::provider) priority: ValueNumber,
+    pub(in crate::provider) window: Value<WindowModel>,
+    pub(in crate::provider) hold_place_for: Text,
+    pub(in crate::provider) timeouts: Value<Timeouts>,
+    pub(in crate::provider) effect: Text,
+    pub(in crate::provider) state: Text,
+    pub(in crate::provider) message: Text,
+    pub(in crate::provider) lock_key: Text,
+    pub(in crate::provider) previous_boot_override: Value<OverrideModel>,
+    pub(in crate::provider) previous_media: ValueList<Text>,
+}
+
+/// The schema.
+pub(in crate::provider) fn boot_configuration_schema() -> Schema {
+    use AttributeType::{List, String};
+    let mut all = attributes([
+        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
+        (
+            "maintenance_id",
+            optional(
+                String,
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. With `metal_operator`, which boots a server only in a maintenance, its own turn lasts as long as the resource. Changing it replaces.",
+            ),
+        ),
+        (
+            "method",
+            required(
+                String,
+                "`http`, `pxe`, `virtual_media` or `disk`; with `metal_operator`, where the cluster boots servers in maintenance itself, `boot_operator`.",
+            ),
+        ),
+        (
+            "server_power",
+            optional(
+                String,
+                "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.",
+            ),
+        ),
+        (
+            "policy",
+            optional(
+                String,
+                "`OwnerApproval` (the default in its own turn) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted is a turn of its own, which asks again; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
+            ),
+        ),
+        ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
+        (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
+        (
+            "state",
+            computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one."),
+        ),
+        ("message", computed(String, "Why it is not `Ready`; null when it is.")),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
+        (
+            "previous_boot_override",
+            computed(
+                object([
+                    ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
+                    ("target", computed(String, "The boot source.")),
+                    ("mode", computed(String, "`UEFI` or `Legacy`.")),
+                    ("http_boot_uri", computed(String, "The HTTP boot address.")),
+                ]),
+                "The boot override before; it is put back at destroy.",
+            ),
+        ),
+        (
+            "previous_media",
+            computed(
+                List(Box::new(String)),
+                "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.",
+            ),
+        ),
+        (
+            "timeouts",
+            timeouts([
+                (
+                    "create",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the server is put back as it was.",
+                ),
+                ("update", "For going on with an interrupted one and for changes. Default: `\"1h\"`."),
+                ("delete", "For putting everything back. Default: `\"30m\"`."),
+            ]),
+        ),
+    ]);
+    all.extend(attributes(boot::attributes()));
+    all.extend(attributes(write_only::attributes()));
+    all.extend(turn_attributes());
+    schema(
+        "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
+         environment is ready, and only then brings the server to the wanted power. Destroy puts override, media and power \
+         back.",
+        all,
+    )
+}
+
+impl BootConfigurationModel {
+    pub(in crate::provider) fn boot(&self) -> BootModel {
+        BootModel {
+            method: self.method.clone(),
+            image: self.image.clone(),
+            image_sha256: self.image_sha256.clone(),
+            ignition: self.ignition.clone(),
+            ignition_wo: self.ignition_wo.clone(),
+            ignition_wo_version: self.ignition_wo_version,
+            once: self.once,
+            boot_mode: self.boot_mode.clone(),
+            ready_when: self.ready_when.clone(),
+        }
+    }
+
+    /// Takes what only a configuration has.
+    pub(in crate::provider) fn take_write_only(&mut self, config: &Value<Self>) {
+        if let Value::Value(config) = config {
+            self.ignition_wo = config.ignition_wo.clone();
+        }
+    }
+
+    /// The parts that act on the server; `None` while one of them is not known.
+    pub(in crate::provider) fn acting(&self) -> Option<Spec> {
+        effect::acting(Kind::BootConfiguration, &self.server, &self.server_power, Some(&self.boot()))
+    }
+
+    pub(in crate::provider) fn set_defaults(&mut self) {
+        let mut boot = self.boot();
+        boot.set_defaults();
+        self.once = boot.once;
+        self.ready_when = boot.ready_when;
+        or_default(&mut self.priority, 0);
+        or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
+    }
+
+    /// What it says about its turn.
+    fn turn(&self) -> OwnTurn<'_> {
+        OwnTurn {
+            maintenance_id: &self.maintenance_id,
+            policy: &self.policy,
+            default_policy: Some(Policy::OwnerApproval),
+            require_claim: &self.require_claim,
+            escalate_after: &self.escalate_after,
+            reason: &self.reason,
+            ticket: &self.ticket,
+            priority: &self.priority,
+            window: &self.window,
+            hold_place_for: &self.hold_place_for,
+        }
+    }
+
+    /// What is asked, except the hold's incarnation, which only the store knows.
+    ///
+    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
+        short(diags, &self.server, AttributePath::new("server"), limits::SERVER);
+        let boot = self.boot().check(diags, &AttributePath::root());
+        let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
+        check_timeouts(diags, &self.timeouts);
+        let base = Spec::new(Kind::BootConfiguration, given(&self.server).unwrap_or_default());
+        let spec = self.turn().check(diags, engine, base)?;
+        let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
+        Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
+    }
+
+    /// Leaves null what a state of an earlier version lacks: a default value is not a change.
+    pub(in crate::provider) fn keep_absent(&mut self, prior: &Self) {
+        if prior.priority.is_null() && self.priority == Value::Value(0) {
+            self.priority = Value::Null;
+        }
+        if prior.hold_place_for.is_null() && given(&self.hold_place_for) == Some(HOLD_PLACE_FOR) {
+            self.hold_place_for = Value::Null;
+        }
+    }
+
+    /// The name of its record: found again from the configuration alone. Without a hold it is made of the owner and the
+    /// server, because names of servers belong to an owner.
+    pub(in crate::provider) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {
+        let (namespace, name) = match given(&self.maintenance_id) {
+            Some(hold) => {
+                let hold: MaintenanceId = hold.parse().ok()?;
+                (hold.namespace().to_owned(), format!("{}.boot", hold.name()))
+            }
+            None => ("boot-configuration".to_owned(), format!("{}.{}", plain(owner), plain(given(&self.server)?))),
+        };
+        MaintenanceId::new(&namespace, &name).ok()
+    }
+
+    pub(in crate::provider) fn unknown_outputs(&mut self) {
+        for text in [&mut self.id, &mut self.state, &mut self.message, &mut self.lock_key] {
+            *text = Value::Unknown;
+        }
+        self.previous_boot_override = Value::Unknown;
+        self.previous_media = Value::Unknown;
+    }
+
+    pub(in crate::provider) fn show(&mut self, record: &Maintenance) {
+        let (state, message) = match &record.phase {
+            Phase::Pending => ("Pending", Some("waiting for its turn".to_owned())),
+            Phase::Preparing(progress) => ("Pending", Some(format!("preparing {}", progress.text()))),
+            Phase::InMaintenance { .. } => ("Ready", None),
+            Phase::Releasing { stuck: Some(cause), .. } => ("Error", Some(format!("could not be put back: {cause}"))),
+            Phase::Releasing { progress, .. } => ("Error", Some(format!("being put back, {}", progress.text()))),
+            Phase::Completed { ending, .. } => ("Error", Some(format!("not in force any more: {ending}"))),
+            Phase::Failed { cause, .. } => ("Error", Some(cause.clone())),
+        };
+        self.id = Value::Value(record.id.to_string());
+        self.state = Value::Value(state.to_owned());
+        self.message = known(message);
+        self.lock_key = Value::Value(record.lock_key.to_string());
+        let prior = record.prior.as_ref();
+        self.previous_boot_override =
+            prior.and_then(|prior| prior.boot.as_ref()).map_or(Value::Null, |boot| Value::Value(boot.into()));
+        self.previous_media = prior.map_or(Value::Null, |prior| {
+            let contents =
+                prior.media.iter().map(|slot| Value::Value(shown_content(slot.content().unwrap_or_default())));
+            Value::Value(contents.collect())
+        });
+    }
+
+    /// The external system took the server away: what was set has no effect any more.
+    pub(in crate::provider) fn lost(&mut self, why: &str) {
+        self.state = Value::Value("Error".to_owned());
+        self.message = Value::Value(format!("the server was taken away: {why}"));
+    }
+
+    /// A model of what a record says was asked for; `hold` is the name of the maintenance under which it acts.
+    pub(in crate::provider) fn imported(record: &Maintenance, hold: Option<&MaintenanceId>) -> Self {
+        let spec = &record.spec;
+        let boot = spec.boot.as_ref().map(BootModel::from).unwrap_or_default();
+        let own_turn = hold.is_none();
+        let default = if own_turn { Policy::OwnerApproval } else { Policy::Enforced };
+        let own_reason = own_reason(given(&boot.method).unwrap_or_default());
+        let mut model = Self {
+            effect: Value::Value(effect::of(spec)),
+            server: Value::Value(spec.server.clone()),
+            maintenance_id: known(hold.map(ToString::to_string)),
+            method: boot.method,
+            image: boot.image,
+            image_sha256: boot.image_sha256,
+            ignition: boot.ignition,
+            once: boot.once,
+            boot_mode: boot.boot_mode,
+            ready_when: boot.ready_when,
+            server_power: known(spec.server_power.map(|power| power.to_string())),
+            policy: known((spec.policy != default).then(|| spec.policy.to_string())),
+            require_claim: if spec.require_claim { Value::Value(true) } else { Value::Null },
+            escalate_after: known(spec.escalate_after.map(shown_duration)),
+            reason: known(spec.reason.clone().filter(|reason| *reason != own_reason)),
+            ticket: known(spec.ticket.clone()),
+            priority: Value::Value(spec.priority),
+            window: spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
+            hold_place_for: Value::Value(shown_duration(spec.hold_place_for)),
+            ..Self::default()
+        };
+        model.set_defaults();
+        model.show(record);
+        model
+    }
+}
+
+/// The reason of a boot configuration that gives none.
+fn own_reason(method: &str) -> String {
+    format!("boot configuration {method}")
+}
+
+impl From<&BootOverride> for OverrideModel {
+    fn from(boot: &BootOverride) -> Self {
+        Self {
+            enabled: known(boot.enabled.clone()),
+            target: known(boot.target.clone()),
+            mode: known(boot.mode.clone()),
+            // It may be somebody else's, with a token in it; the record keeps the exact one.
+            http_boot_uri: known(boot.http_boot_uri.as_deref().map(shown_url)),
+        }
+    }
+}
+
+/// What is in a drive, without secrets that its address may hold.
+fn shown_content(content: &str) -> String {
+    if content.contains("://") { shown_url(content) } else { content.to_owned() }
+}
+
+/// A text as part of a name. What a name cannot hold is replaced, and a digest keeps two such texts apart.
+fn plain(text: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let replaced: String = text.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    let replaced = replaced.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    if replaced == text {
+        return replaced.to_owned();
+    }
+    let digest: String = Sha256::digest(text)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{digest}", if replaced.is_empty() { String::new() } else { format!("{replaced}-") })
+}

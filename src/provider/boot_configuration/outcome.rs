@@ -1,0 +1,169 @@
+//! What a drive of a `metal_server_boot_configuration` means for its state.
+
+use std::time::Duration;
+
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
+
+use crate::{
+    engine::{Driven, Engine, EngineError},
+    maintenance::{decide::Finish, lock::Refusal, queue::shown_time, state::Phase},
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    boot_configuration::model::BootConfigurationModel,
+    shared::boot_proof,
+    shared::diagnostics::{no_longer_ours, of_engine},
+    shared::private::Private,
+    shared::values::shown_duration,
+};
+
+/// Explains why a boot configuration is not made. Its name follows from its server, so that advice to choose another name does
+/// not help.
+pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnostic {
+    let EngineError::Refused(refusal) = error else { return of_engine(server, error) };
+    let (summary, detail) = match refusal {
+        Refusal::OtherSpec { id, existing, asked } => (
+            format!("{server} has another boot configuration"),
+            format!(
+                "{id} is in force: {existing}.\nThis configuration asks: {asked}.\nNothing was changed. Destroy it where it is \
+                 managed. If no state manages it, manage it here with an import block (id = \"{id}\")."
+            ),
+        ),
+        Refusal::OtherOwner { id, existing, asked } => (
+            format!("The boot configuration of {server} belongs to another owner"),
+            format!(
+                "The owner of {id} is {existing:?}; this provider's owner is {asked:?}. Nothing was changed. It ends with the \
+                 maintenance under which it was made, or where it is managed."
+            ),
+        ),
+        Refusal::KnownToAnother { id, known } => (
+            format!("Another state manages the boot configuration of {server}"),
+            format!(
+                "{} marked {id} at {}. Nothing was changed. Destroy it where it is managed, or manage it here with an import \
+                 block (id = \"{id}\"); the other state then loses it.",
+                known.by,
+                shown_time(known.since)
+            ),
+        ),
+        Refusal::InUse { id, by, until } => (
+            format!("The boot configuration of {server} is being changed"),
+            format!(
+                "{by} works on {id}; its lease runs until {} and is renewed while it works. Nothing was changed. Wait for it, \
+                 or, if that process is known to be gone, apply again after that time.",
+                shown_time(*until)
+            ),
+        ),
+        Refusal::ReleasedBefore { released } => (
+            format!("The boot configuration of {server} was released by a person"),
+            format!(
+                "{released}. Nothing was changed. To let this configuration change the server again, agree with that person \
+                 and run: terraform-provider-metal release --allow {}",
+                released.id
+            ),
+        ),
+        _ => return of_engine(server, error),
+    };
+    diagnostic(summary, detail, AttributePath::new("server"))
+}
+
+/// The external system does not keep the server for a boot configuration any more.
+pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
+    diagnostic(
+        "External maintenance system revoked the server",
+        format!(
+            "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; destroy \
+             removes what is left of the request and does not change the server."
+        ),
+        AttributePath::root(),
+    )
+}
+
+/// What a drive means for the state: `None` leaves nothing in it.
+pub(in crate::provider) fn conclude(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    mut model: BootConfigurationModel,
+    driven: &Driven,
+    timeout: Duration,
+    state: &str,
+) -> Option<(Value<BootConfigurationModel>, Value<Private>)> {
+    let record = &driven.record;
+    let server = record.server().to_owned();
+    model.show(record);
+    let state = Some((Value::Value(model), Value::Value(Private::of(engine, record).of_state(state))));
+    let mut error =
+        |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    match &driven.finish {
+        Finish::Reached => {
+            boot_proof::warn(diags, record);
+            state
+        }
+        Finish::Over => {
+            match &record.phase {
+                Phase::Failed { cause, .. } => error(
+                    format!("The boot configuration of {server} failed"),
+                    format!("{cause}\nThe server was put back as it was; nothing is left in the state."),
+                ),
+                _ => diags.add_error(no_longer_ours(&server, record)),
+            }
+            None
+        }
+        Finish::Withdrawn => {
+            error(
+                format!("Waiting for {server} was interrupted"),
+                "The boot configuration left the queue; server and state are unchanged.".to_owned(),
+            );
+            None
+        }
+        Finish::Refused(why) => {
+            error(format!("{server} cannot be taken"), format!("{why}\nNothing was done to the server."));
+            None
+        }
+        Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
+            error(
+                format!("The boot configuration of {server} was not done in time"),
+                format!(
+                    "It was {reason} after {}. Apply goes on, destroy puts the server back.",
+                    shown_duration(timeout)
+                ),
+            );
+            state
+        }
+        Finish::TimedOut(reason) => {
+            error(
+                format!("{server} was not available in time"),
+                format!(
+                    "The boot configuration was {reason}.\nWaited {}. Its place in the queue is kept for {}: apply again to go \
+                     on in it.",
+                    shown_duration(timeout),
+                    shown_duration(record.spec.hold_place_for)
+                ),
+            );
+            None
+        }
+        Finish::Interrupted => {
+            diags.add_warning(diagnostic(
+                "Preparing a server was interrupted",
+                format!(
+                    "{server}: the boot configuration is not Ready yet. Apply goes on, destroy puts the server back."
+                ),
+                AttributePath::root(),
+            ));
+            state
+        }
+        Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
+            error(
+                format!("{server} could not be put back"),
+                format!(
+                    "{cause}\nThe server stays locked, because its prior state is not restored. Fix the cause and destroy again to resume."
+                ),
+            );
+            state
+        }
+        Finish::Lost => {
+            diags.add_error(no_longer_ours(&server, record));
+            None
+        }
+    }
+}

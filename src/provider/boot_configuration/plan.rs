@@ -1,0 +1,72 @@
+//! What a plan of a `metal_server_boot_configuration` looks up and tells.
+
+use std::time::Duration;
+
+use tf_provider::{Diagnostics, value::Value};
+
+use crate::engine::Engine;
+
+use crate::provider::{
+    boot_configuration::model::BootConfigurationModel, boot_configuration::resource::ServerBootConfiguration,
+    shared::own_turn::hold_named, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
+    shared::values::given,
+};
+
+impl ServerBootConfiguration {
+    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long it may wait.
+    pub(in crate::provider) async fn review(
+        &self,
+        diags: &mut Diagnostics,
+        model: &BootConfigurationModel,
+        patience: Option<Duration>,
+    ) {
+        let engine = self.cell.engine_if_ready();
+        let spec = model.check(diags, engine.as_deref());
+        let Some(engine) = engine else { return review::not_checked(diags, &model.effect) };
+        let Some(spec) = spec else { return };
+        let hold = hold_named(diags, &model.maintenance_id);
+        self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
+        // Not known yet: it is of this plan.
+        let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
+        let under = (!model.maintenance_id.is_null()).then_some(given);
+        let id = model.record_id(engine.owner());
+        let asked = PlannedRequest::new(&spec, id.as_ref(), patience);
+        self.cell.unless_stopped(review::boot_configuration(diags, &engine, &asked, under)).await;
+    }
+
+    /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.
+    pub(in crate::provider) async fn review_change(
+        &self,
+        diags: &mut Diagnostics,
+        model: &BootConfigurationModel,
+        touches: bool,
+    ) {
+        let engine = self.cell.engine_if_ready();
+        // An external system boots a server in a maintenance only, which this one then has.
+        let external = |engine: &Engine| engine.is_external(given(&model.server).unwrap_or_default());
+        let held = |engine: &Engine| !model.maintenance_id.is_null() || external(engine);
+        match &engine {
+            Some(engine) if held(engine) || !touches => {
+                if let Some(spec) = model.check(diags, Some(engine)) {
+                    let effect = given(&model.effect).filter(|_| touches);
+                    self.cell.unless_stopped(review::changed(diags, engine, &spec, None, effect)).await;
+                }
+            }
+            None if !touches => drop(model.check(diags, None)),
+            _ => self.review(diags, model, None).await,
+        }
+    }
+
+    /// Warns of the restore that a destroy or a replacement brings.
+    pub(in crate::provider) async fn release_warning(
+        &self,
+        diags: &mut Diagnostics,
+        prior: &BootConfigurationModel,
+        private: &Value<Private>,
+    ) {
+        let uid = Private::uid(private);
+        let engine = self.cell.engine_if_ready();
+        Box::pin(review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()))
+            .await;
+    }
+}

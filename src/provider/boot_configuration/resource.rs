@@ -1,0 +1,417 @@
+//! `metal_server_boot_configuration`: what a server boots, under a hold or in a turn of its own.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
+
+use crate::{
+    engine::{Control, Engine, EngineError, Wish},
+    maintenance::{
+        lock::{AskingState, Refusal},
+        spec::{Kind, Spec, WaitFor},
+        state::{Ending, Maintenance},
+    },
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    boot_configuration::model::{BootConfigurationModel, boot_configuration_schema},
+    boot_configuration::outcome::{conclude, refused, taken_away},
+    maintenance::end::{over_already, released},
+    shared::cell::Cell,
+    shared::diagnostics::{kept, managed_elsewhere, of_engine},
+    shared::effect,
+    shared::not_updated::not_updated,
+    shared::own_turn::hold_named,
+    shared::private::{Private, Remembered, missing_here},
+    shared::restored::{Expected, is_current, may_act},
+    shared::review,
+    shared::values::{given, read_id, time_limit},
+    shared::write_only::keep_unless_raised,
+};
+
+/// Time limits when none are given.
+const CREATE: Duration = Duration::from_hours(1);
+const DELETE: Duration = Duration::from_mins(30);
+
+/// The resource type.
+#[derive(Debug)]
+pub(in crate::provider) struct ServerBootConfiguration {
+    pub(in crate::provider) cell: Cell,
+}
+
+impl ServerBootConfiguration {
+    pub(in crate::provider) fn control(&self, model: &BootConfigurationModel, create: bool) -> Control {
+        let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
+        let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
+        Control { stop: self.cell.stop.clone(), timeout, release_timeout }
+    }
+}
+
+#[async_trait]
+impl Resource for ServerBootConfiguration {
+    type State<'a> = Value<BootConfigurationModel>;
+    type PrivateState<'a> = Value<Private>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(boot_configuration_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(mut model) = config {
+            model.set_defaults();
+            model.boot().check_write_only(diags, &AttributePath::root());
+            model.check(diags, None);
+        }
+        Some(())
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = config else { return None };
+        model.set_defaults();
+        model.effect = effect::planned(model.acting().as_ref());
+        self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
+        model.unknown_outputs();
+        Some((Value::Value(model), Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
+        let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        let mut model = BootConfigurationModel {
+            id: prior.id.clone(),
+            effect: prior.effect.clone(),
+            state: prior.state.clone(),
+            message: prior.message.clone(),
+            lock_key: prior.lock_key.clone(),
+            previous_boot_override: prior.previous_boot_override.clone(),
+            previous_media: prior.previous_media.clone(),
+            ..config
+        };
+        model.set_defaults();
+        model.keep_absent(&prior);
+        if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
+            engine.note_managed(&uid);
+        }
+        let mut replaced = Vec::new();
+        for (name, now, before) in
+            [("server", &model.server, &prior.server), ("maintenance_id", &model.maintenance_id, &prior.maintenance_id)]
+        {
+            if now != before {
+                replaced.push(AttributePath::new(name));
+            }
+        }
+        let over = given(&prior.state) == Some("Error");
+        if over && replaced.is_empty() && model.boot() == prior.boot() && model.server_power == prior.server_power {
+            // What it set is not in force any more: it is made anew.
+            replaced.push(AttributePath::new("state"));
+        }
+        if !replaced.is_empty() {
+            // Here, because the host drops what the creation that it plans next warns of.
+            self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
+            self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
+            model.unknown_outputs();
+            return Some((Value::Value(model), private, replaced));
+        }
+        let resumes = given(&prior.state) == Some("Pending");
+        if model != prior || resumes {
+            let touches = resumes || acts(&prior, &model);
+            let acting = model.acting();
+            model.effect = match (resumes, touches) {
+                (true, _) => effect::resumed(acting.as_ref()),
+                (false, true) => effect::planned(acting.as_ref()),
+                (false, false) => prior.effect.clone(),
+            };
+            self.review_change(diags, &model, touches).await;
+            if touches {
+                let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
+                model.unknown_outputs();
+                (model.id, model.lock_key) = (id, lock_key);
+            }
+        }
+        Some((Value::Value(model), private, replaced))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::PrivateState<'a>> {
+        if let Value::Value(prior) = &prior {
+            self.cell.unless_stopped(self.release_warning(diags, prior, &private)).await;
+        }
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        planned: Self::State<'a>,
+        config: Self::State<'a>,
+        _private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
+        model.boot().hand_over(&engine);
+        let server = spec.server.clone();
+        let hold = hold_named(diags, &model.maintenance_id);
+        let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
+        let state = Private::new_state();
+        let wish = Wish {
+            id: model.record_id(engine.owner())?,
+            spec: Spec { parent, ..spec },
+            wait_for: WaitFor::InMaintenance,
+            asking: AskingState { state: state.clone(), adopt: false },
+        };
+        let control = self.control(&model, true);
+        match engine.hold(&wish, &control).await {
+            Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout, &state),
+            Err(error) => {
+                diags.add_error(refused(&server, &error));
+                // When the server was touched despite the error, it must be in the state, so that destroy can restore it.
+                let left = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
+                let touched = left.active && left.record.prior.is_some();
+                let ours = touched && left.record.requester.id == engine.runner().id;
+                ours.then(|| {
+                    model.show(&left.record);
+                    (Value::Value(model), Value::Value(Private::of(&engine, &left.record).of_state(&state)))
+                })
+            }
+        }
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        planned: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
+        if !acts(&prior, &model) && given(&prior.state) != Some("Pending") {
+            // Time limits for later.
+            return Some((Value::Value(model), private));
+        }
+        let engine = self.cell.engine(diags)?;
+        model.take_write_only(&config);
+        let mut spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
+        model.boot().hand_over(&engine);
+        // A change that fails boots the previous image again.
+        engine.remember_addresses(given(&prior.image));
+        let server = spec.server.clone();
+        let state = Private::state_or_new(&private);
+        if let Some(uid) = Private::uid(&private) {
+            let versions = (&prior.ignition_wo_version, &model.ignition_wo_version);
+            keep_unless_raised(&engine, &uid, versions, &mut spec).await;
+        }
+        let wish = Wish {
+            id: model.record_id(engine.owner())?,
+            spec,
+            wait_for: WaitFor::InMaintenance,
+            asking: AskingState { state: state.clone(), adopt: false },
+        };
+        let control = self.control(&model, false);
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(prior), private));
+        };
+        if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
+            return Some((Value::Value(prior), private));
+        }
+        match engine.resume(&uid, &wish, &control).await {
+            Ok(Some(driven)) => {
+                if not_updated(diags, &engine, &driven).await {
+                    let mut kept = prior;
+                    kept.show(&driven.record);
+                    return Some((Value::Value(kept), private));
+                }
+                conclude(diags, &engine, model, &driven, control.timeout, &state)
+            }
+            Ok(None) => {
+                let mut prior = prior;
+                diags.add_error(diagnostic(
+                    format!("The boot configuration of {server} has ended"),
+                    "It ended since the plan, so that the change would do nothing. The server is unchanged. Plan again: the \
+                     resource is created again.",
+                    AttributePath::root(),
+                ));
+                if let Ok(Some(held)) = engine.held(&uid).await {
+                    prior.show(&held.record);
+                }
+                Some((Value::Value(prior), private))
+            }
+            Err(error) => {
+                diags.add_error(refused(&server, &error));
+                Some((Value::Value(prior), private))
+            }
+        }
+    }
+
+    async fn destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<()> {
+        let Value::Value(model) = prior else { return Some(()) };
+        let engine = self.cell.engine(diags)?;
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let state =
+            Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: Value::Null };
+        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
+            diags.add_error(Private::missing(&server));
+            return None;
+        };
+        if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
+            return None;
+        }
+        let control = self.control(&model, false);
+        let control = Control { timeout: control.release_timeout, ..control };
+        let given_back = engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control);
+        match Box::pin(given_back).await {
+            Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
+                diags.add_warning(managed_elsewhere(&server, &refusal));
+                Some(())
+            }
+            Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
+        let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(model), private));
+        };
+        let held = engine.held(&uid).await;
+        if let Ok(found) = &held {
+            let record = found.as_ref().map(|held| &held.record);
+            if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
+                return Some((Value::Value(model), private));
+            }
+        }
+        match held {
+            Ok(Some(held)) if !held.active => Some((Value::Null, private)),
+            Ok(Some(held)) => {
+                if let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
+                    engine.mark_known(&held.record, Private::state(&private)).await
+                {
+                    diags.add_warning(managed_elsewhere(&server, &refusal));
+                    return Some((Value::Null, private));
+                }
+                model.show(&held.record);
+                let private = Private::after(private, &held.record);
+                if let Some(Some(why)) = self.cell.unless_stopped(engine.taken_away(&held.record)).await {
+                    diags.add_warning(taken_away(&server, &why));
+                    model.lost(&why);
+                }
+                Some((Value::Value(model), private))
+            }
+            Ok(None) => {
+                let gone = missing_here(diags, &engine, &server, &private);
+                Some((if gone { Value::Null } else { Value::Value(model) }, private))
+            }
+            Err(error) => {
+                diags.add_warning(kept(&server, &error));
+                Some((Value::Value(model), private))
+            }
+        }
+    }
+
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        id: String,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let engine = self.cell.engine(diags)?;
+        let hint = " The id is the one that queue and show print.";
+        let id = read_id(diags, &id, AttributePath::root(), "a boot configuration", hint)?;
+        let state = Private::new_state();
+        let record = match engine.active(&id).await {
+            Ok(record) if record.spec.kind == Kind::BootConfiguration => record,
+            Ok(_) => {
+                diags.add_error(diagnostic(
+                    format!("{id} is not a boot configuration"),
+                    "It is a maintenance or an operation: import it as its own resource type.",
+                    AttributePath::root(),
+                ));
+                return None;
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&id.to_string(), &error));
+                return None;
+            }
+        };
+        match Self::take_over(&engine, &record, &state).await {
+            Ok(model) => Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state)))),
+            Err(error) => {
+                diags.add_error(refused(record.server(), &error));
+                None
+            }
+        }
+    }
+}
+
+impl ServerBootConfiguration {
+    /// Takes a record over, with the maintenance under which it acts.
+    async fn take_over(
+        engine: &Engine,
+        record: &Maintenance,
+        state: &str,
+    ) -> Result<BootConfigurationModel, EngineError> {
+        engine.take_over(record, state).await?;
+        let hold = match &record.spec.parent {
+            Some(uid) => engine.held(uid).await?.map(|held| held.record.id),
+            None => None,
+        };
+        Ok(BootConfigurationModel::imported(record, hold.as_ref()))
+    }
+}
+
+/// Whether a change acts on the server.
+fn acts(prior: &BootConfigurationModel, model: &BootConfigurationModel) -> bool {
+    model.boot() != prior.boot() || model.server_power != prior.server_power
+}
+
+/// What a state tells of its record.
+fn expected<'a>(model: &'a BootConfigurationModel, server: &'a str) -> Expected<'a> {
+    Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
+}

@@ -1,0 +1,413 @@
+//! `metal_server_claim` where claims are a cluster's: a ServerClaim, made, bound, read and given up.
+
+use std::time::Duration;
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use crate::{
+    backend::{Binding, ExternalClaim, ExternalClaimView, ExternalOwnership},
+    engine::{Claimed, Control, Engine, EngineError},
+    maintenance::{
+        approval::Asked,
+        ids::{LockKey, Uid},
+        machine::{Ignition, PowerTarget},
+    },
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    claim::model::{ClaimModel, tell},
+    shared::boot::IgnitionModel,
+    shared::cell::Cell,
+    shared::diagnostics::of_engine,
+    shared::private::Owned,
+    shared::toleration,
+    shared::values::{Text, bad, given, known, shown_duration, time_limit},
+};
+
+/// Time limits when none are given.
+const LIMIT: Duration = Duration::from_mins(30);
+
+/// A cluster's claims, as one resource uses them.
+pub(in crate::provider) struct Claims<'a> {
+    pub(in crate::provider) engine: &'a Engine,
+    pub(in crate::provider) there: &'a dyn ExternalOwnership,
+    pub(in crate::provider) cell: &'a Cell,
+}
+
+/// What the configuration means, as far as it is known; complains of what is missing.
+fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
+    for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
+        if value.is_null() {
+            let detail =
+                "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
+            bad(diags, AttributePath::new(name), "Needed with metal_operator", detail);
+        }
+    }
+    let power = match given(&model.server_power)? {
+        "Off" => PowerTarget::Off,
+        _ => PowerTarget::On,
+    };
+    Some(ExternalClaim {
+        namespace: given(&model.namespace)?.to_owned(),
+        name: given(&model.name)?.to_owned(),
+        server: given(&model.server)?.to_owned(),
+        owner: engine.owner().to_owned(),
+        run: engine.runner().to_string(),
+        contact: given(&model.contact).map(str::to_owned),
+        image: given(&model.image)?.to_owned(),
+        ignition: ignition(engine, model)?,
+        power,
+        tolerations: toleration::meant(&model.tolerations)?,
+    })
+}
+
+/// The ignition; its content is handed to the backend. `None`: it is not known yet, or wrong.
+#[allow(clippy::option_option, reason = "not known, none, or one")]
+fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ignition>> {
+    match &model.ignition {
+        Value::Null => Some(None),
+        Value::Unknown => None,
+        Value::Value(ignition) => {
+            let at = AttributePath::new("ignition");
+            let (ignition, content) = ignition.check(&mut Diagnostics::default(), &at)?;
+            if let (Ignition::Content(sha256), Some(content)) = (&ignition, content) {
+                engine.backend().keep(sha256.clone(), content);
+            }
+            Some(Some(ignition))
+        }
+    }
+}
+
+impl Claims<'_> {
+    fn control(&self, model: &ClaimModel, create: bool) -> Control {
+        let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.delete }, LIMIT);
+        Control { stop: self.cell.stop.clone(), timeout, release_timeout: LIMIT }
+    }
+
+    /// Complains of what is missing, or not possible in this cluster. Only reads.
+    pub(in crate::provider) async fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+        wanted(diags, self.engine, model);
+        if let Err(error) = self.tolerable(diags, model).await {
+            let server = given(&model.server).unwrap_or_default();
+            let detail = format!("{server}: {}", of_engine(server, &error).detail);
+            diags.add_warning(diagnostic("The cluster did not answer", detail, AttributePath::new("tolerations")));
+        }
+    }
+
+    /// Whether the cluster's claims know what is wanted of taints; complains where they do not.
+    async fn tolerable(&self, diags: &mut Diagnostics, model: &ClaimModel) -> Result<bool, EngineError> {
+        if !toleration::are_wanted(&model.tolerations) {
+            return Ok(true);
+        }
+        let known = self.there.tolerates().await?;
+        if let Err(why) = &known {
+            let server = given(&model.server).unwrap_or_default();
+            let detail = format!("{server}: {why}. Leave it out, or have the server's taint taken away.");
+            bad(diags, AttributePath::new("tolerations"), "Not in this cluster", detail);
+        }
+        Ok(known.is_ok())
+    }
+
+    /// Tells the reviewer whether the server could be had now. Only reads.
+    pub(in crate::provider) async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+        // Where the cluster does not answer, the next question tells so.
+        if matches!(self.tolerable(diags, model).await, Ok(false)) {
+            return;
+        }
+        let Some(wanted) = wanted(diags, self.engine, model) else { return };
+        let (id, server) = (wanted.id(), &wanted.server);
+        let found = async {
+            let there = self.there.claim_view(&id, true).await?;
+            Ok::<_, EngineError>((there, self.there.binding(&id, server, &wanted.tolerations).await?))
+        };
+        let warning = match found.await {
+            Ok((Some(claim), _)) if claim.owner.as_deref() != Some(self.engine.owner()) => {
+                let whose = claim.owner.map_or_else(|| "another owner".to_owned(), |owner| format!("{owner:?}"));
+                let detail = format!(
+                    "ServerClaim {id} is there and belongs to {whose}. Choose another name; import it to manage it; or read \
+                     it with the data source metal_server_claim."
+                );
+                return bad(diags, AttributePath::new("name"), "There is such a claim already", detail);
+            }
+            Ok((_, Binding::Impossible(why))) => ("A server cannot be claimed now", format!("{server}: {why}.")),
+            Ok((_, Binding::Waiting(why))) => {
+                ("A server will be claimed", format!("{server}: the claim waits for {why}."))
+            }
+            Ok((_, Binding::Bound)) => return,
+            Err(error) => ("The cluster did not answer", format!("{server}: {}", of_engine(server, &error).detail)),
+        };
+        diags.add_warning(diagnostic(warning.0, warning.1, AttributePath::new("server")));
+    }
+
+    /// The Secret that the configuration leads to, for a plan.
+    pub(in crate::provider) fn planned_secret(&self, model: &ClaimModel) -> Text {
+        match (ignition(self.engine, model), given(&model.name)) {
+            (Some(None), _) => Value::Null,
+            (Some(Some(Ignition::Secret(name))), _) => Value::Value(name),
+            (Some(Some(Ignition::Content(sha256))), Some(name)) => {
+                Value::Value(self.there.ignition_secret(name, &sha256))
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// Makes the claim and waits until the server is bound.
+    pub(in crate::provider) async fn create(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ClaimModel,
+    ) -> Option<(Value<ClaimModel>, Value<Owned>)> {
+        let wanted = wanted(diags, self.engine, &model)?;
+        if matches!(self.tolerable(diags, &model).await, Ok(false)) {
+            return None;
+        }
+        let control = self.control(&model, true);
+        let server = wanted.server.clone();
+        let brought = async {
+            let key = self.engine.lock_key(&server).await?;
+            Ok((key, self.engine.bring_claim(self.there, &wanted, &control).await?))
+        };
+        let (summary, detail) = match brought.await {
+            Ok((key, Claimed::Bound(view))) => {
+                self.show(&mut model, &view, Some(&key)).await;
+                let owned = Owned::in_cluster(self.there, &key, &view.uid, "");
+                return Some((Value::Value(model), Value::Value(owned)));
+            }
+            Ok((_, Claimed::Refused(why))) => (format!("{server} cannot be claimed"), why),
+            Ok((_, Claimed::TimedOut(why))) => (
+                format!("{server} was not bound in time"),
+                format!("It waited for {why}. Waited {} (timeouts.create).", shown_duration(control.timeout)),
+            ),
+            Ok((_, Claimed::Interrupted)) => (format!("Waiting for {server} was interrupted"), String::new()),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                return None;
+            }
+        };
+        let detail = format!("{detail}\nNothing is left of ServerClaim {}.", wanted.id());
+        diags.add_error(diagnostic(summary, detail.trim().to_owned(), AttributePath::new("server")));
+        None
+    }
+
+    /// Brings a claim up to date. `None`: an error was reported, and the state stays.
+    pub(in crate::provider) async fn update(
+        &self,
+        diags: &mut Diagnostics,
+        planned: ClaimModel,
+        private: &Value<Owned>,
+    ) -> Option<ClaimModel> {
+        let wanted = wanted(diags, self.engine, &planned)?;
+        let Value::Value(owned) = private else { return None };
+        if matches!(self.tolerable(diags, &planned).await, Ok(false)) {
+            return None;
+        }
+        match self.engine.change_claim(self.there, &wanted, &owned.own_uid()).await {
+            Ok(view) => {
+                let mut model = planned.clone();
+                if let Some(view) = view {
+                    self.show(&mut model, &view, Some(&owned.key())).await;
+                }
+                // Planned values must come true; what changed meanwhile is found by the next refresh.
+                Some(model.with_planned(&planned))
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&wanted.server, &error));
+                None
+            }
+        }
+    }
+
+    /// Gives the claim up and waits until the server is free.
+    pub(in crate::provider) async fn destroy(
+        &self,
+        diags: &mut Diagnostics,
+        model: &ClaimModel,
+        private: &Value<Owned>,
+    ) -> Option<()> {
+        let (id, server) = (given(&model.id)?.to_owned(), given(&model.server)?.to_owned());
+        let control = self.control(model, false);
+        let given_up = async {
+            let uid = match private {
+                Value::Value(owned) => Some(owned.own_uid()),
+                // Hosts hand nothing of this to the destroy of a tainted resource.
+                _ => self
+                    .there
+                    .claim_view(&id, true)
+                    .await?
+                    .filter(|claim| same(claim, model))
+                    .map(|claim| Uid(claim.uid)),
+            };
+            match uid {
+                Some(uid) => self.engine.give_up_claim(self.there, &id, &uid, &server, &control).await,
+                None => Ok(None),
+            }
+        };
+        match given_up.await {
+            Ok(None) => Some(()),
+            Ok(Some(why)) => {
+                let detail = format!(
+                    "ServerClaim {id} is given up. It waited for {why}. Waited {} (timeouts.delete); destroy again to go on \
+                     waiting.",
+                    shown_duration(control.timeout)
+                );
+                diags.add_error(diagnostic(format!("{server} is not free yet"), detail, AttributePath::root()));
+                None
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    /// The claim as it is now. `None`: it is gone.
+    pub(in crate::provider) async fn read(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ClaimModel,
+        private: &Value<Owned>,
+    ) -> Option<ClaimModel> {
+        let id = given(&model.id).unwrap_or_default().to_owned();
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let claim = match self.there.claim_view(&id, false).await {
+            Ok(claim) => claim,
+            Err(error) => {
+                diags.add_warning(diagnostic(
+                    "The cluster did not answer",
+                    format!("{server}: {error}. The last known values of its claim are kept."),
+                    AttributePath::root(),
+                ));
+                return Some(model);
+            }
+        };
+        let ours = claim.filter(|claim| matches!(private, Value::Value(owned) if owned.uid == claim.uid));
+        let Some(claim) = ours else {
+            let elsewhere = matches!(private, Value::Value(owned) if owned.store != self.there.address());
+            if elsewhere {
+                diags.add_error(diagnostic(
+                    format!("The claim on {server} is in another cluster"),
+                    format!(
+                        "{} has no such ServerClaim, and the state was written with another one.",
+                        self.there.address()
+                    ),
+                    AttributePath::root(),
+                ));
+            }
+            return elsewhere.then_some(model);
+        };
+        let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
+        let asked = self.show(&mut model, &claim, key.as_ref()).await;
+        model.contact = known(claim.contact.clone());
+        model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());
+        tell(diags, &server, &asked, "terraform-provider-metal --metal-operator");
+        Some(model)
+    }
+
+    /// A claim that is there, whoever made it.
+    pub(in crate::provider) async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)> {
+        let found = async {
+            self.engine.owns_claim(self.there, id).await?;
+            let Some(claim) = self.there.claim_view(id, true).await? else { return Ok(None) };
+            let Some(server) = claim.server.clone() else { return Ok(None) };
+            let key = self.engine.lock_key(&server).await?;
+            Ok::<_, EngineError>(Some((claim, server, key)))
+        };
+        match (found.await, id.split_once('/')) {
+            (Ok(Some((claim, server, key))), Some((namespace, name))) => {
+                let mut model = ClaimModel {
+                    server: Value::Value(server),
+                    namespace: Value::Value(namespace.to_owned()),
+                    name: Value::Value(name.to_owned()),
+                    contact: known(claim.contact.clone()),
+                    ..ClaimModel::default()
+                };
+                model.take_over(&claim, "");
+                self.show(&mut model, &claim, Some(&key)).await;
+                Some((model, Owned::in_cluster(self.there, &key, &claim.uid, "")))
+            }
+            (Ok(_), _) => {
+                diags.add_error(diagnostic(
+                    format!("No claim is called {id}"),
+                    format!(
+                        "{} has no ServerClaim of that name (NAMESPACE/NAME) that names a server.",
+                        self.there.address()
+                    ),
+                    AttributePath::root(),
+                ));
+                None
+            }
+            (Err(error), _) => {
+                diags.add_error(of_engine(id, &error));
+                None
+            }
+        }
+    }
+
+    /// Fills what the provider tells. Returns what is asked of the claim.
+    async fn show(&self, model: &mut ClaimModel, claim: &ExternalClaimView, key: Option<&LockKey>) -> Vec<Asked> {
+        let server = given(&model.server).unwrap_or_default();
+        let asked = self.engine.asked_there(self.there, server, key, claim.approved).await.unwrap_or_default();
+        model.show_gates(claim, &asked, key);
+        asked
+    }
+}
+
+/// Whether a claim is the one of a state.
+fn same(claim: &ExternalClaimView, model: &ClaimModel) -> bool {
+    given(&model.claimed_at).is_some_and(|since| claim.since.as_deref() == Some(since))
+}
+
+fn claim_name(claim: &ExternalClaimView) -> String {
+    claim.id.split_once('/').map(|(_, name)| name).unwrap_or_default().to_owned()
+}
+
+impl ClaimModel {
+    /// What the claim tells.
+    pub(in crate::provider) fn show_gates(
+        &mut self,
+        claim: &ExternalClaimView,
+        asked: &[Asked],
+        key: Option<&LockKey>,
+    ) {
+        self.id = Value::Value(claim.id.clone());
+        self.owner = known(claim.owner.clone());
+        self.claimed_at = known(claim.since.clone());
+        self.phase = known(claim.phase.clone());
+        self.ignition_secret = known(claim.ignition_secret.clone());
+        if let Some(key) = key {
+            self.lock_key = Value::Value(key.0.clone());
+        }
+        self.set_pending(asked.to_vec());
+        self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
+    }
+
+    /// What was configured, as it is now: somebody may have changed it. `made`: how Secrets begin that were made of files.
+    fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
+        self.image = known(claim.image.clone());
+        self.server_power = known(claim.power.clone());
+        self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);
+        let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
+        match &claim.ignition_secret {
+            None => self.ignition = Value::Null,
+            // A file with another content is found by the plan, which compares the Secret's name.
+            Some(secret) if from_file && !made.is_empty() && secret.starts_with(made) => {}
+            Some(secret) => self.ignition = Value::Value(IgnitionModel::of_secret(secret)),
+        }
+    }
+
+    /// These values, with what a plan promised.
+    fn with_planned(self, planned: &Self) -> Self {
+        let keep = |planned: &Text, now: Text| if planned.is_unknown() { now } else { planned.clone() };
+        Self {
+            owner: keep(&planned.owner, self.owner),
+            claimed_at: keep(&planned.claimed_at, self.claimed_at),
+            lock_key: keep(&planned.lock_key, self.lock_key),
+            phase: keep(&planned.phase, self.phase),
+            ignition_secret: keep(&planned.ignition_secret, self.ignition_secret),
+            maintenance_needed: planned.maintenance_needed,
+            pending: planned.pending.clone(),
+            ..planned.clone()
+        }
+    }
+}

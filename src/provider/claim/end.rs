@@ -1,0 +1,63 @@
+//! What becomes of a server whose ServerClaim goes, for the reviewer of a plan.
+
+use tf_provider::{AttributePath, Diagnostics};
+
+use crate::{engine::EngineError, maintenance::ids::LockKey, plugin::diagnostic};
+
+use crate::provider::{
+    claim::cluster::Claims, claim::model::ClaimModel, shared::diagnostics::of_engine, shared::values::given,
+};
+
+impl Claims<'_> {
+    /// Tells what giving a claim up does to its server. Only reads.
+    pub(in crate::provider) async fn farewell(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+        let (Some(id), Some(server)) = (given(&model.id), given(&model.server)) else { return };
+        let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
+        let looked = async {
+            let state = self.there.state(server, true).await?;
+            let approved = self.there.claim_view(id, true).await?.is_some_and(|claim| claim.approved);
+            let asked = self.engine.asked_there(self.there, server, key.as_ref(), approved).await?;
+            Ok::<_, EngineError>((state, asked))
+        };
+        let mut lines = vec![format!("{server}: ServerClaim {id} goes.")];
+        match looked.await {
+            // Bound to nothing, it takes nothing with it.
+            Ok((state, _)) if state.claim.as_deref() != Some(id) => return,
+            Ok((state, asked)) => {
+                lines.push("metal-operator shuts the server down, whatever runs on it.".to_owned());
+                lines.push(if state.retained {
+                    "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it."
+                        .to_owned()
+                } else {
+                    NEXT.to_owned()
+                });
+                if state.state == "Maintenance" {
+                    lines.push(
+                        "It is in maintenance now. After that it is booted from the network to be discovered anew."
+                            .to_owned(),
+                    );
+                }
+                let waiting: Vec<String> =
+                    asked.into_iter().filter(|asked| !asked.allowed).map(|asked| asked.id.to_string()).collect();
+                if !waiting.is_empty() {
+                    diags.add_warning(diagnostic(
+                        "Maintenance that waits for approval starts when a claim goes",
+                        format!("{server}: {} would need no approval any more.", waiting.join(", ")),
+                        AttributePath::root(),
+                    ));
+                }
+            }
+            Err(error) => {
+                lines.push("metal-operator shuts the server down, whatever runs on it.".to_owned());
+                lines.push(NEXT.to_owned());
+                let why = of_engine(server, &error).detail;
+                lines.push(format!("How it stands now could not be looked at: {why}"));
+            }
+        }
+        diags.add_warning(diagnostic("Server will be powered off and unbound", lines.join(" "), AttributePath::root()));
+    }
+}
+
+/// What the operator does with a server that is free again. It wipes nothing in any state.
+const NEXT: &str = "Then the next claim may have it and boots something else on it. The operator wipes no disk: what is on them \
+                    is there for the next owner.";

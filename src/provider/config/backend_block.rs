@@ -1,0 +1,161 @@
+//! The block of a backend: its attributes as a schema, and its values as they were written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use secrecy::SecretString;
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueAny},
+};
+
+use crate::backend::plug::{BackendPlugin, Block, Given, Kind, Setting};
+
+use crate::provider::{
+    shared::schema::{Attributes, optional, secret},
+    shared::values::{duration, not_empty},
+};
+
+/// The schema of a backend's block.
+pub(in crate::provider) fn block_attribute(plugin: &dyn BackendPlugin) -> Attribute {
+    optional(AttributeType::AttributeSingle(attributes(plugin.settings())), plugin.description())
+}
+
+fn attributes(settings: &[Setting]) -> Attributes {
+    settings.iter().map(|setting| (setting.name.to_owned(), attribute(setting))).collect::<HashMap<_, _>>()
+}
+
+fn attribute(setting: &Setting) -> Attribute {
+    use AttributeType::{AttributeMap, Bool, Map, String};
+    let kind = match setting.kind {
+        Kind::Secret => return secret(setting.text),
+        Kind::Text | Kind::Name | Kind::Duration => String,
+        Kind::Flag => Bool,
+        Kind::Texts => Map(Box::new(String)),
+        Kind::Objects(settings) => AttributeMap(attributes(settings)),
+    };
+    optional(kind, setting.text)
+}
+
+/// Whether any part of a value is known only after apply.
+pub(in crate::provider) fn has_unknown(value: &ValueAny) -> bool {
+    match value {
+        ValueAny::Unknown => true,
+        ValueAny::Map(parts) => parts.values().any(has_unknown),
+        ValueAny::List(parts) => parts.iter().any(has_unknown),
+        _ => false,
+    }
+}
+
+/// The values of a block. What is null is absent.
+pub(in crate::provider) fn read(
+    diags: &mut Diagnostics,
+    value: &ValueAny,
+    settings: &[Setting],
+    at: &AttributePath,
+) -> Block {
+    let mut block = Block::default();
+    let ValueAny::Map(values) = value else { return block };
+    for setting in settings {
+        let at = at.clone().attribute(setting.name);
+        let given = values.get(setting.name).and_then(|value| given(diags, value, &setting.kind, at));
+        if let Some(given) = given {
+            block.set(setting.name, given);
+        }
+    }
+    block
+}
+
+fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &Kind, at: AttributePath) -> Option<Given> {
+    match (kind, value) {
+        (_, ValueAny::Unknown) => Some(Given::Unknown),
+        (Kind::Text, ValueAny::String(text)) => Some(Given::Text(text.clone())),
+        (Kind::Name, ValueAny::String(text)) => {
+            not_empty(diags, &Value::Value(text.clone()), at);
+            Some(Given::Text(text.clone()))
+        }
+        (Kind::Secret, ValueAny::String(text)) => Some(Given::Secret(SecretString::from(text.as_str()))),
+        (Kind::Flag, ValueAny::Bool(flag)) => Some(Given::Flag(*flag)),
+        (Kind::Duration, ValueAny::String(text)) => {
+            duration(diags, &Value::Value(text.clone()), at).map(Given::Duration)
+        }
+        (Kind::Texts, ValueAny::Map(_)) if has_unknown(value) => Some(Given::Unknown),
+        (Kind::Texts, ValueAny::Map(texts)) => {
+            let texts = texts.iter().filter_map(|(name, text)| match text {
+                ValueAny::String(text) => Some((name.clone(), text.clone())),
+                _ => None,
+            });
+            Some(Given::Texts(texts.collect()))
+        }
+        (Kind::Objects(settings), ValueAny::Map(objects)) => {
+            let mut blocks = BTreeMap::new();
+            for (name, object) in objects {
+                blocks.insert(name.clone(), read(diags, object, settings, &at.clone().key(name.clone())));
+            }
+            Some(Given::Objects(blocks))
+        }
+        // The host checked the types.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::plug::PLUGINS;
+
+    fn text(text: &str) -> ValueAny {
+        ValueAny::String(text.to_owned())
+    }
+
+    fn map<const N: usize>(parts: [(&str, ValueAny); N]) -> ValueAny {
+        ValueAny::Map(parts.into_iter().map(|(name, part)| (name.to_owned(), part)).collect())
+    }
+
+    #[test]
+    fn values_arrive_as_what_the_backend_says_they_are() {
+        let redfish = PLUGINS.iter().find(|plugin| plugin.name() == "redfish").unwrap();
+        let server = map([
+            ("endpoint", text("https://bmc")),
+            ("labels", map([("rack", text("1"))])),
+            ("insecure", ValueAny::Null),
+        ]);
+        let unknown = map([("endpoint", ValueAny::Unknown)]);
+        let value = map([
+            ("servers", map([("node1", server), ("node2", unknown)])),
+            ("password", text("secret")),
+            ("request_timeout", text("5s")),
+            ("read_timeout", text("soon")),
+            ("insecure", ValueAny::Bool(true)),
+        ]);
+        assert!(has_unknown(&value));
+        let mut diags = Diagnostics::default();
+        let block = read(&mut diags, &value, redfish.settings(), &AttributePath::new("redfish"));
+        assert_eq!(diags.errors.len(), 1, "the duration: {diags:?}");
+        assert!(block.secret("password").is_some() && block.text("password").is_none());
+        assert_eq!(block.duration("request_timeout").map(|it| it.as_secs()), Some(5));
+        assert_eq!(block.flag("insecure"), Some(true));
+        let servers: Vec<_> = block.objects("servers").collect();
+        assert_eq!(servers[0].1.texts("labels").get("rack").map(String::as_str), Some("1"));
+        assert!(!servers[0].1.has("insecure") && servers[1].1.is_unknown("endpoint"));
+    }
+
+    #[test]
+    fn an_unknown_value_on_the_wire_is_read_as_one() {
+        // MessagePack: {"insecure": extension 0, "servers": {"node1": {"endpoint": extension 0}}}
+        let extension = [0xd4, 0x00, 0x00];
+        let mut wire = vec![0x82, 0xa8];
+        wire.extend(b"insecure");
+        wire.extend(extension);
+        wire.extend([0xa7]);
+        wire.extend(b"servers");
+        wire.extend([0x81, 0xa5]);
+        wire.extend(b"node1");
+        wire.extend([0x81, 0xa8]);
+        wire.extend(b"endpoint");
+        wire.extend(extension);
+        let value: ValueAny = rmp_serde::from_slice(&wire).unwrap();
+        let server = map([("endpoint", ValueAny::Unknown)]);
+        assert_eq!(value, map([("insecure", ValueAny::Unknown), ("servers", map([("node1", server)]))]));
+    }
+}

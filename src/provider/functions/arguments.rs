@@ -1,0 +1,73 @@
+//! What both window functions share: a window from its arguments.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Description, Parameter, Type},
+};
+
+use crate::maintenance::window::{OnClose, Window, WindowSpec};
+
+use crate::provider::shared::values::{bad, parse_duration};
+
+/// Schedule, duration, time zone, and a moment.
+pub(in crate::provider) type Arguments = (String, String, String, String);
+
+/// The parameters, the last one called `moment`.
+pub(in crate::provider) fn parameters(moment: &str, about: &str) -> Vec<Parameter> {
+    let text = |name: &str, about: &str| Parameter {
+        name: name.to_owned(),
+        param_type: Type::String,
+        description: Description::markdown(about),
+        ..Parameter::default()
+    };
+    vec![
+        text("schedule", "When it opens: five cron fields, for example `0 22 * * SAT`."),
+        text("duration", "How long it stays open, for example `4h`."),
+        text("time_zone", "IANA time zone of the schedule."),
+        text(moment, about),
+    ]
+}
+
+/// Reads the arguments; every problem names its argument.
+pub(in crate::provider) fn read(
+    diags: &mut Diagnostics,
+    (schedule, duration, zone, moment): &Arguments,
+) -> Option<(Window, Timestamp)> {
+    let argument = AttributePath::function_argument;
+    let Ok(at) = moment.parse::<Timestamp>() else {
+        let detail = format!("{moment:?} is not a valid RFC 3339 timestamp. Write it as one, or pass plantimestamp().");
+        bad(diags, argument(3), "Not a moment", detail);
+        return None;
+    };
+    let duration = match parse_duration(duration) {
+        Ok(duration) => duration,
+        Err(problem) => {
+            bad(diags, argument(1), "Not a duration", problem);
+            return None;
+        }
+    };
+    let spec = WindowSpec {
+        schedule: schedule.clone(),
+        duration,
+        time_zone: zone.clone(),
+        exclude: Vec::new(),
+        exclude_periods: Vec::new(),
+        min_remaining: Duration::ZERO,
+        on_close: OnClose::Finish,
+    };
+    match spec.check(at) {
+        Ok(window) => Some((window, at)),
+        Err(problem) => {
+            let index = match problem.field() {
+                "schedule" => 0,
+                "duration" => 1,
+                _ => 2,
+            };
+            bad(diags, argument(index), "Not a usable window", format!("{problem}."));
+            None
+        }
+    }
+}

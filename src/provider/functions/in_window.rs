@@ -1,0 +1,36 @@
+//! `in_window`: whether a window is open.
+
+use async_trait::async_trait;
+use tf_provider::{
+    Diagnostics, Function,
+    schema::{Description, FunctionSchema, Type},
+};
+
+use crate::provider::functions::arguments::{Arguments, parameters, read};
+
+/// The function.
+#[derive(Debug)]
+pub(in crate::provider) struct InWindow;
+
+#[async_trait]
+impl Function for InWindow {
+    type Input<'a> = Arguments;
+    type Output<'a> = bool;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<FunctionSchema> {
+        Some(FunctionSchema {
+            parameters: parameters("at", "The moment (RFC 3339), for example `plantimestamp()`."),
+            return_type: Type::Bool,
+            summary: "Whether a window is open".to_owned(),
+            description: Description::markdown(
+                "Whether a window is open at a moment. It is open when it opens, and closed when it closes.",
+            ),
+            ..FunctionSchema::default()
+        })
+    }
+
+    async fn call<'a>(&self, diags: &mut Diagnostics, arguments: Arguments) -> Option<bool> {
+        let (window, at) = read(diags, &arguments)?;
+        Some(window.open_at(at).is_some())
+    }
+}

@@ -1,0 +1,36 @@
+//! `next_window`: when a window opens next.
+
+use async_trait::async_trait;
+use tf_provider::{
+    Diagnostics, Function,
+    schema::{Description, FunctionSchema, Type},
+};
+
+use crate::provider::functions::arguments::{Arguments, parameters, read};
+
+/// The function.
+#[derive(Debug)]
+pub(in crate::provider) struct NextWindow;
+
+#[async_trait]
+impl Function for NextWindow {
+    type Input<'a> = Arguments;
+    type Output<'a> = String;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<FunctionSchema> {
+        Some(FunctionSchema {
+            parameters: parameters("from", "The moment to look from (RFC 3339), for example `plantimestamp()`."),
+            return_type: Type::String,
+            summary: "When a window opens next".to_owned(),
+            description: Description::markdown(
+                "The start (RFC 3339, UTC) of the first opening that ends after `from`: of the one that is open, or of the next.",
+            ),
+            ..FunctionSchema::default()
+        })
+    }
+
+    async fn call<'a>(&self, diags: &mut Diagnostics, arguments: Arguments) -> Option<String> {
+        let (window, from) = read(diags, &arguments)?;
+        Some(window.next_opening(from)?.start.to_string())
+    }
+}

@@ -1,0 +1,282 @@
+//! `ephemeral "metal_server_lock"`: a lock for exactly one run.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, schema::Schema, value::Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{Control, Driven, Engine, Wish},
+    maintenance::{
+        decide::Finish,
+        ids::Uid,
+        lock::AskingState,
+        queue::shown_time,
+        spec::WaitFor,
+        state::{Ending, Maintenance, Phase},
+    },
+    plugin::{EphemeralResource, Opened, diagnostic},
+};
+
+use crate::provider::{
+    lock::model::{LockModel, lock_schema},
+    shared::cell::Cell,
+    shared::diagnostics::of_engine,
+    shared::effect,
+    shared::private::Private,
+    shared::prospect::PlannedRequest,
+    shared::renamed_timeouts::rename_timeouts,
+    shared::review,
+    shared::values::{bad, shown_duration},
+};
+
+/// The resource type.
+#[derive(Debug)]
+pub(in crate::provider) struct ServerLock {
+    pub(in crate::provider) cell: Cell,
+}
+
+/// What close is told of a lock; nothing of one that was not taken.
+#[derive(Debug, Serialize, Deserialize)]
+struct Handle {
+    uid: String,
+    server: String,
+    /// For closing, in seconds.
+    limit: u64,
+}
+
+impl Handle {
+    fn read(private: &[u8]) -> Option<Self> {
+        serde_json::from_slice(private).ok()
+    }
+}
+
+impl ServerLock {
+    /// Shows what an apply would find, and locks nothing.
+    async fn look(&self, diags: &mut Diagnostics, mut model: LockModel) -> Option<Opened<Value<LockModel>>> {
+        let engine = self.cell.engine_if_ready();
+        let spec = model.check(diags, engine.as_deref());
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        let id = model.name_id();
+        match (&engine, &spec) {
+            (Some(engine), Some(spec)) => {
+                let asked = PlannedRequest::new(spec, id.as_ref(), Some(model.time_limits().0));
+                self.cell.unless_stopped(review::maintenance(diags, engine, &asked)).await;
+            }
+            (None, Some(spec)) => review::not_checked(diags, &Value::Value(effect::of(spec))),
+            _ => {}
+        }
+        model.show_planned(engine.as_deref());
+        Some(Opened { result: Value::Value(model), private: Vec::new(), renew_at: None })
+    }
+
+    /// Locks the server.
+    async fn lock(&self, diags: &mut Diagnostics, mut model: LockModel) -> Option<Opened<Value<LockModel>>> {
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        let (id, server) = (model.name_id()?, spec.server.clone());
+        let (timeout, release_timeout) = model.time_limits();
+        // Not a record that a state manages: closing would release it under that state.
+        let asking = AskingState { state: Private::new_state(), adopt: false };
+        let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking };
+        let control = Control { stop: self.cell.stop.clone(), timeout, release_timeout };
+        let driven = match engine.open(&wish, &control).await {
+            Ok(driven) => driven,
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                return None;
+            }
+        };
+        if driven.finish != Finish::Reached {
+            diags.add_error(not_opened(&driven, timeout));
+            return None;
+        }
+        let record = &driven.record;
+        let power = self.cell.unless_stopped(power_of(&engine, &server)).await.flatten();
+        model.show(&engine, record, power);
+        let handle = Handle { uid: record.uid.0.clone(), server, limit: release_timeout.as_secs() };
+        let private = serde_json::to_vec(&handle).ok()?;
+        Some(Opened { result: Value::Value(model), private, renew_at: Some(next_renewal(&engine)) })
+    }
+}
+
+/// The heartbeat goes on by itself. A renewal finds out whether the lock is still this run's, once per lease.
+fn next_renewal(engine: &Engine) -> SystemTime {
+    SystemTime::from(engine.now()) + engine.tuning().lease
+}
+
+async fn power_of(engine: &Engine, server: &str) -> Option<String> {
+    let view = engine.machine(server).ok()?.observe().await.ok()?;
+    Some(view.power.to_string())
+}
+
+/// Why a server was not locked.
+fn not_opened(driven: &Driven, timeout: Duration) -> Diagnostic {
+    let record = &driven.record;
+    let (server, waited) = (record.server(), shown_duration(timeout));
+    let (summary, detail) = match &driven.finish {
+        Finish::Withdrawn => (
+            format!("Waiting for {server} was interrupted"),
+            format!("{} left the queue; the server is unchanged.", record.id),
+        ),
+        Finish::Refused(why) => {
+            (format!("{server} cannot be locked"), format!("{why}\nNothing was done to the server."))
+        }
+        Finish::Stuck(cause) => (
+            format!("Releasing {server} failed"),
+            format!(
+                "{cause}\nThe lock stays, because its prior state is not restored. Fix the cause and apply again, or run: \
+                 terraform-provider-metal release {}",
+                record.id
+            ),
+        ),
+        Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => (
+            format!("{server} was not available in time"),
+            format!(
+                "{} was {reason}.\nWaited {waited} (timeouts.open). The queue position is reserved for {}: apply again to resume, or \
+                 raise timeouts.open.",
+                record.id,
+                shown_duration(record.spec.hold_place_for)
+            ),
+        ),
+        Finish::Interrupted if matches!(record.phase, Phase::Pending) => (
+            format!("Waiting for {server} was interrupted"),
+            format!(
+                "{} could not leave the queue. Its position is reserved for {}.",
+                record.id,
+                shown_duration(record.spec.hold_place_for)
+            ),
+        ),
+        Finish::Interrupted => (
+            format!("Preparing {server} was interrupted"),
+            format!("{} was released; the server is restored.", record.id),
+        ),
+        Finish::Lost => return lost(server, Some(record)),
+        Finish::Over | Finish::TimedOut(_) | Finish::NotUpdated { .. } | Finish::Reached => {
+            let cause = match (&record.phase, &driven.finish) {
+                (_, Finish::TimedOut(cause) | Finish::NotUpdated { cause, .. }) | (Phase::Failed { cause, .. }, _) => {
+                    cause.clone()
+                }
+                (phase, _) => format!("{} is {}", record.id, phase.name()),
+            };
+            (
+                format!("{server} could not be prepared"),
+                format!("{cause}\nThe server is restored and its lock is free. Fix the cause and apply again."),
+            )
+        }
+    };
+    diagnostic(summary, detail, AttributePath::root())
+}
+
+/// The lock is not this run's any more.
+fn lost(server: &str, record: Option<&Maintenance>) -> Diagnostic {
+    let how = match record.map(|record| (record, &record.phase)) {
+        Some((record, Phase::Completed { at, ending })) => format!("{} was {ending} at {}", record.id, shown_time(*at)),
+        Some((record, phase)) => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
+        None => "The coordination store does not know it any more".to_owned(),
+    };
+    let detail = format!(
+        "{how}. This run does not touch the server any more, and does not release it. What other resources of this run did since \
+         then happened without the lock."
+    );
+    diagnostic(format!("Lost the lock on {server}"), detail, AttributePath::root())
+}
+
+#[async_trait]
+impl EphemeralResource for ServerLock {
+    type State<'a> = Value<LockModel>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(lock_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        let Value::Value(model) = config else { return Some(()) };
+        model.check(diags, None);
+        // Hosts validate before they configure, and then terraform.applying is false. In a plan and in an apply they configure
+        // first.
+        if model.is_applying() && self.cell.is_new() {
+            bad(
+                diags,
+                AttributePath::new("applying"),
+                "A plan would lock the server",
+                "Its value is always true. Write applying = terraform.applying, so that only an apply locks the server.",
+            );
+        }
+        Some(())
+    }
+
+    async fn open<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<Opened<Self::State<'a>>> {
+        let Value::Value(model) = config else { return None };
+        let opened = if model.is_applying() {
+            Box::pin(self.lock(diags, model)).await
+        } else {
+            Box::pin(self.look(diags, model)).await
+        };
+        rename_timeouts(diags, &[("create", "open"), ("delete", "close")]);
+        opened
+    }
+
+    async fn renew(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<Option<SystemTime>> {
+        let Some(handle) = Handle::read(private) else { return Some(None) };
+        let engine = self.cell.engine(diags)?;
+        match engine.is_open(&Uid(handle.uid)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(record)) => {
+                diags.add_error(lost(&handle.server, record.as_ref()));
+                return None;
+            }
+            // The heartbeat goes on, and nothing is done to the server by us meanwhile.
+            Err(error) => tracing::warn!(%error, "{}: whether the lock is still held is not known", handle.server),
+        }
+        Some(Some(next_renewal(&engine)))
+    }
+
+    async fn close(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<()> {
+        let Some(handle) = Handle::read(private) else { return Some(()) };
+        let engine = self.cell.engine(diags)?;
+        let (uid, server) = (Uid(handle.uid), handle.server);
+        // An interrupt is why it is closed: it does not end the release.
+        let limit = Duration::from_secs(handle.limit);
+        let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };
+        match engine.close_lock(&uid, &control).await {
+            Ok(Some(driven)) => closed(diags, &server, &driven, limit),
+            Ok(None) => {
+                let record = engine.held(&uid).await.ok().flatten().map(|held| held.record);
+                diags.add_error(lost(&server, record.as_ref()));
+                None
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+}
+
+/// What a release means for the run.
+fn closed(diags: &mut Diagnostics, server: &str, driven: &Driven, limit: Duration) -> Option<()> {
+    let record = &driven.record;
+    let cause = match &driven.finish {
+        Finish::Over if matches!(record.phase, Phase::Completed { ending: Ending::Completed, .. }) => return Some(()),
+        Finish::Over | Finish::Lost => {
+            diags.add_error(lost(server, Some(record)));
+            return None;
+        }
+        Finish::TimedOut(why) => format!("It was {why} after {} (timeouts.close)", shown_duration(limit)),
+        Finish::Stuck(why) => why.clone(),
+        _ => format!("It is {}", record.phase.name()),
+    };
+    let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();
+    let detail = format!(
+        "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this configuration or, \
+         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal release {}",
+        record.id
+    );
+    diags.add_error(diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root()));
+    None
+}

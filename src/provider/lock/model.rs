@@ -1,0 +1,242 @@
+//! Schema and model of `ephemeral "metal_server_lock"`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeConstraint, AttributeType, Schema},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        limits,
+        spec::{Kind, Spec},
+        state::Maintenance,
+    },
+};
+
+use crate::provider::{
+    shared::own_turn::{OwnTurn, turn_attributes},
+    shared::schema::{attributes, computed, optional, required, schema, timeouts},
+    shared::values::{Text, bad, check_names, duration, given, known, parse_duration, power, short},
+    shared::window::WindowModel,
+};
+
+/// Makes its records others than those of a resource of the same name: closing must never release what a state manages.
+const MARK: (&str, &str) = ("ephemeral", "metal_server_lock");
+
+/// When the lock of a run that died becomes overdue, where nothing else is configured.
+const EXPIRES_AFTER: Duration = Duration::from_mins(15);
+const OPEN: Duration = Duration::from_hours(1);
+const CLOSE: Duration = Duration::from_mins(30);
+
+/// A `metal_server_lock` in configuration and result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct LockModel {
+    pub(in crate::provider) server: Text,
+    namespace: Text,
+    name: Text,
+    pub(in crate::provider) applying: ValueBool,
+    policy: Text,
+    require_claim: ValueBool,
+    escalate_after: Text,
+    reason: Text,
+    ticket: Text,
+    priority: ValueNumber,
+    window: Value<WindowModel>,
+    hold_place_for: Text,
+    server_power: Text,
+    expires_after: Text,
+    timeouts: Value<LockTimeouts>,
+    id: Text,
+    lock_key: Text,
+    generation: ValueNumber,
+    started_at: Text,
+    power_state: Text,
+    previous_power_state: Text,
+    endpoint: Text,
+    system_id: Text,
+}
+
+/// `timeouts`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct LockTimeouts {
+    open: Text,
+    close: Text,
+}
+
+/// The schema.
+pub(in crate::provider) fn lock_schema() -> Schema {
+    use AttributeType::{Bool, Number, String};
+    let mut all = turn_attributes();
+    for attribute in all.values_mut() {
+        // A result has what was configured, and no defaults.
+        if attribute.constraint == AttributeConstraint::OptionalComputed {
+            attribute.constraint = AttributeConstraint::Optional;
+        }
+    }
+    all.extend(attributes([
+        ("server", required(String, "The server's name in the provider's configuration.")),
+        (
+            "namespace",
+            required(String, "First part of the name under which the next run finds the lock of a run that was killed."),
+        ),
+        ("name", required(String, "Second part of that name.")),
+        (
+            "applying",
+            required(
+                Bool,
+                "Write `terraform.applying`. Hosts open ephemeral resources in a plan, too: the server is locked only where this is `true`. Where it is `false`, the queue, approvals and the window are read and shown, and nothing is changed.",
+            ),
+        ),
+        ("policy", required(String, "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`.")),
+        (
+            "server_power",
+            optional(
+                String,
+                "`On` or `Off`: the power while it is locked. The release restores the prior one. Default: as it is.",
+            ),
+        ),
+        (
+            "expires_after",
+            optional(
+                String,
+                "How long after its start the lock of a run that died is overdue: from then on the next waiter restores and releases the server. A run that lives keeps its lock. Default: `\"15m\"`.",
+            ),
+        ),
+        (
+            "timeouts",
+            timeouts([
+                ("open", "For waiting and for `server_power`. Default: `\"1h\"`."),
+                ("close", "For restoring and releasing the server. Default: `\"30m\"`."),
+            ]),
+        ),
+        ("id", computed(String, "`namespace/name`, for `maintenance_id` of actions that act under this lock.")),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked. Null in a plan.")),
+        ("generation", computed(Number, "The fencing token of the lock. Null in a plan.")),
+        ("started_at", computed(String, "Since when it is locked (RFC 3339, UTC). Null in a plan.")),
+        ("power_state", computed(String, "The server's power. Null in a plan.")),
+        (
+            "previous_power_state",
+            computed(String, "The power before `server_power` was applied; null without it. Null in a plan."),
+        ),
+        ("endpoint", computed(String, "The address of its BMC, for other providers; null with `metal_operator`.")),
+        ("system_id", computed(String, "Its system behind that BMC, where the configuration names one; else null.")),
+    ]));
+    schema(
+        "Locks a server for one run: opened when the run begins to use it, closed when nothing uses it any more. Waits in the same \
+         queue as every maintenance, and closing restores power and releases the lock. Nothing of it is in a plan or a state.",
+        all,
+    )
+}
+
+impl LockModel {
+    /// Its name, once its parts are known.
+    pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
+        MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    /// Whether the server is to be locked in this walk.
+    pub(in crate::provider) fn is_applying(&self) -> bool {
+        self.applying == Value::Value(true)
+    }
+
+    /// For waiting and preparing; for the release.
+    pub(in crate::provider) fn time_limits(&self) -> (Duration, Duration) {
+        let Value::Value(timeouts) = &self.timeouts else { return (OPEN, CLOSE) };
+        let limit = |text, default| given(text).and_then(|text| parse_duration(text).ok()).unwrap_or(default);
+        (limit(&timeouts.open, OPEN), limit(&timeouts.close, CLOSE))
+    }
+
+    /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
+        let path = AttributePath::new;
+        check_names(diags, &self.namespace, &self.name);
+        short(diags, &self.server, path("server"), limits::SERVER);
+        if self.applying.is_null() {
+            let detail = "Write applying = terraform.applying, so that a plan does not lock the server.";
+            bad(diags, path("applying"), "Must not be null", detail);
+        }
+        if let Value::Value(timeouts) = &self.timeouts {
+            for (name, value) in [("open", &timeouts.open), ("close", &timeouts.close)] {
+                duration(diags, value, path("timeouts").attribute(name));
+            }
+        }
+        let server_power = power(diags, &self.server_power, path("server_power"));
+        let expires_after = duration(diags, &self.expires_after, path("expires_after"));
+        let turn = OwnTurn {
+            maintenance_id: &Value::Null,
+            policy: &self.policy,
+            default_policy: None,
+            require_claim: &self.require_claim,
+            escalate_after: &self.escalate_after,
+            reason: &self.reason,
+            ticket: &self.ticket,
+            priority: &self.priority,
+            window: &self.window,
+            hold_place_for: &self.hold_place_for,
+        };
+        let base = Spec::new(Kind::Maintenance, given(&self.server).unwrap_or_default());
+        let spec = turn.check(diags, engine, base)?;
+        let unknown = self.server_power.is_unknown() || self.expires_after.is_unknown();
+        (!unknown && given(&self.server).is_some()).then(|| Spec {
+            triggers: [(MARK.0.to_owned(), MARK.1.to_owned())].into(),
+            server_power,
+            expires_after: Some(expires_after.unwrap_or(EXPIRES_AFTER)),
+            ..spec
+        })
+    }
+
+    /// What is known without a lock. The rest is null and not unknown: OpenTofu refuses an ephemeral result that is not wholly
+    /// known (seen with 1.12.6).
+    pub(in crate::provider) fn show_planned(&mut self, engine: Option<&Engine>) {
+        self.id = known(self.name_id().map(|id| id.to_string()));
+        let listed = given(&self.server).zip(engine).map(|(server, engine)| engine.backend().listed(server));
+        (self.endpoint, self.system_id) = match listed {
+            Some(listed) => (known(listed.endpoint), known(listed.system_id)),
+            None => (Value::Null, Value::Null),
+        };
+        self.generation = Value::Null;
+        for text in [&mut self.lock_key, &mut self.started_at, &mut self.power_state, &mut self.previous_power_state] {
+            *text = Value::Null;
+        }
+    }
+
+    /// What the record of a lock tells.
+    pub(in crate::provider) fn show(&mut self, engine: &Engine, record: &Maintenance, power: Option<String>) {
+        self.show_planned(Some(engine));
+        self.id = Value::Value(record.id.to_string());
+        self.lock_key = Value::Value(record.lock_key.to_string());
+        self.generation = Value::Value(i64::try_from(record.generation).unwrap_or(i64::MAX));
+        self.started_at = known(record.started_at.map(|at| at.to_string()));
+        self.power_state = known(power);
+        self.previous_power_state = known(record.prior.as_ref().map(|prior| prior.power.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_model_has_the_attributes_of_the_schema() {
+        let model = serde_json::to_value(LockModel::default()).unwrap();
+        let fields: BTreeSet<_> = model.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(fields, lock_schema().block.attributes.keys().cloned().collect());
+    }
+
+    #[test]
+    fn what_is_open_in_a_plan_is_wholly_known() {
+        let mut model = LockModel::default();
+        model.show_planned(None);
+        let texts = [&model.id, &model.lock_key, &model.started_at, &model.power_state, &model.previous_power_state];
+        let unknown = texts.into_iter().chain([&model.endpoint, &model.system_id]).filter(|text| text.is_unknown());
+        assert_eq!((unknown.count(), model.generation.is_unknown()), (0, false));
+    }
+}

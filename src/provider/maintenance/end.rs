@@ -1,0 +1,114 @@
+//! What the end of a maintenance means for a destroy.
+
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
+
+use crate::{
+    engine::{Driven, Engine},
+    maintenance::{
+        decide::Finish,
+        gate,
+        ids::{MaintenanceId, Uid},
+        state::{Ending, Maintenance, Phase},
+    },
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    maintenance::outcome::{at, ended, stuck},
+    shared::diagnostics::of_engine,
+    shared::private::{Private, missing_here},
+};
+
+/// A maintenance that ended without a restore, because the next one took the server as it is.
+fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
+    let power = record.prior.as_ref().map(|prior| format!(" (power {})", prior.power)).unwrap_or_default();
+    diagnostic(
+        "A server was handed over as it is",
+        format!(
+            "{}: {} ended, and {next} has the server now (hand_over = \"direct\"). The state before {}{power} is restored when \
+             {next} ends.",
+            record.server(),
+            record.id,
+            record.took_over.as_ref().unwrap_or(&record.id),
+        ),
+        AttributePath::root(),
+    )
+}
+
+/// What a drive that gives back means for a destroy.
+pub(in crate::provider) async fn released(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    server: &str,
+    driven: &Driven,
+) -> Option<()> {
+    let record = &driven.record;
+    let (summary, detail) = match &driven.finish {
+        Finish::Over | Finish::Withdrawn | Finish::Reached => {
+            if let Some(next) = &record.handed_to {
+                diags.add_warning(handed_over(record, next));
+                return Some(());
+            }
+            if let Some(why) = gate::lost(record) {
+                let observed = engine.observed(record).await;
+                diags.add_warning(diagnostic(
+                    "External maintenance system revoked the server",
+                    format!(
+                        "{server}: {why}. Our request there is gone too; power and boot were left as they are, because the server is \
+                         not ours to change. {observed}"
+                    ),
+                    AttributePath::root(),
+                ));
+            }
+            return Some(());
+        }
+        Finish::Lost => {
+            diags.add_warning(diagnostic(
+                "A hold was released outside of this configuration",
+                format!("{server}: {} is {} now. Nothing more was done to the server.", record.id, record.phase.name()),
+                AttributePath::root(),
+            ));
+            return Some(());
+        }
+        Finish::Stuck(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
+            (format!("Releasing {server} failed"), stuck(record, cause))
+        }
+        Finish::TimedOut(reason) => (
+            format!("Releasing {server} did not end in time"),
+            format!("{} is {reason}. The server stays held. Destroy again, or raise timeouts.delete.", record.id),
+        ),
+        Finish::Interrupted => (
+            format!("Giving {server} back was interrupted"),
+            format!("{} stopped at {}. The server stays held; the next destroy goes on there.", record.id, at(record)),
+        ),
+    };
+    diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    None
+}
+
+/// A destroy of something that is over: the server is not touched.
+pub(in crate::provider) async fn over_already(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    server: &str,
+    uid: &Uid,
+    private: &Value<Private>,
+) -> Option<()> {
+    match engine.held(uid).await {
+        Ok(Some(held)) => {
+            if let Phase::Completed { ending: Ending::Released { .. }, .. } = held.record.phase {
+                diags.add_warning(diagnostic(
+                    "A hold was released outside of this configuration",
+                    format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
+                    AttributePath::root(),
+                ));
+            }
+            Some(())
+        }
+        Ok(None) => missing_here(diags, engine, server, private).then_some(()),
+        Err(error) => {
+            diags.add_error(of_engine(server, &error));
+            None
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Schema and model of `metal_server_maintenance`.
+
+mod checks;
+mod plan;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        hand_over::HandOver,
+        ids::MaintenanceId,
+        limits,
+        spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
+    },
+};
+
+use crate::provider::{
+    shared::boot::{self, BootModel},
+    shared::schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
+    shared::values::{
+        Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given,
+        one_of, or_default, power, short, texts,
+    },
+    shared::window::{self, WindowModel, on_close, window_attribute},
+    shared::write_only,
+};
+
+/// `complete_when`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct CompleteModel {
+    #[serde(default)]
+    power_state: Text,
+    #[serde(default)]
+    url: Text,
+    #[serde(default)]
+    status: ValueNumber,
+}
+
+/// A `metal_server_maintenance` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct MaintenanceModel {
+    pub(in crate::provider) id: Text,
+    pub(in crate::provider) server: Text,
+    pub(in crate::provider) namespace: Text,
+    pub(in crate::provider) name: Text,
+    pub(in crate::provider) policy: Text,
+    pub(in crate::provider) require_claim: ValueBool,
+    pub(in crate::provider) escalate_after: Text,
+    pub(in crate::provider) reason: Text,
+    pub(in crate::provider) ticket: Text,
+    pub(in crate::provider) priority: ValueNumber,
+    pub(in crate::provider) server_power: Text,
+    pub(in crate::provider) boot_configuration: Value<BootModel>,
+    pub(in crate::provider) window: Value<WindowModel>,
+    pub(in crate::provider) on_window_close: Text,
+    pub(in crate::provider) on_end: Text,
+    pub(in crate::provider) on_drift: Text,
+    pub(in crate::provider) hand_over: Text,
+    pub(in crate::provider) wait_for: Text,
+    pub(in crate::provider) complete_when: Value<CompleteModel>,
+    pub(in crate::provider) expires_after: Text,
+    pub(in crate::provider) hold_place_for: Text,
+    pub(in crate::provider) allow_under: ValueList<Text>,
+    pub(in crate::provider) adopt: ValueBool,
+    pub(in crate::provider) triggers: Texts,
+    pub(in crate::provider) timeouts: Value<Timeouts>,
+    pub(in crate::provider) effect: Text,
+    pub(in crate::provider) state: Text,
+    pub(in crate::provider) waiting_for: Text,
+    pub(in crate::provider) queue_position: ValueNumber,
+    pub(in crate::provider) requested_at: Text,
+    pub(in crate::provider) started_at: Text,
+    pub(in crate::provider) generation: ValueNumber,
+    pub(in crate::provider) lock_key: Text,
+    pub(in crate::provider) power_state: Text,
+    pub(in crate::provider) previous_power_state: Text,
+}
+
+/// How far a create goes when nothing is said.
+const WAIT_FOR: &str = "InMaintenance";
+/// How long a place is kept when nothing is said.
+const HOLD_PLACE_FOR: &str = "15m";
+
+/// The schema.
+#[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
+pub(in crate::provider) fn maintenance_schema() -> Schema {
+    use AttributeType::{Bool, List, Map, Number, String};
+    let mut all = attributes([
+        (
+            "server",
+            required(
+                String,
+                "The server's name in the provider's configuration. Changing it replaces: this server is given back and the other one taken.",
+            ),
+        ),
+        (
+            "namespace",
+            required(
+                String,
+                "First part of the name under which the maintenance is found again without a state file. Changing it replaces.",
+            ),
+        ),
+        ("name", required(String, "Second part of that name. Changing it replaces.")),
+        (
+            "policy",
+            required(
+                String,
+                "`Enforced` needs no approval. `OwnerApproval` locks a claimed server (`metal_server_claim`) only with the owner's approval (`metal_maintenance_approval`); an unclaimed server needs none. The owner sees both kinds.",
+            ),
+        ),
+        (
+            "require_claim",
+            optional(
+                Bool,
+                "With `OwnerApproval`: an unclaimed server is not locked either; the maintenance waits for a claim and its approval. Default: `false`.",
+            ),
+        ),
+        (
+            "escalate_after",
+            optional(
+                String,
+                "With `OwnerApproval`: when the owner has not answered for so long, for example `\"72h\"`, the server is taken all the same. The owner is told so from the start. Default: never.",
+            ),
+        ),
+        ("reason", optional(String, "Why, for people. Shown wherever the holder is named. At most 1024 characters.")),
+        ("ticket", optional(String, "Where it is discussed. At most 2048 characters.")),
+        (
+            "priority",
+            defaulted(
+                Number,
+                "Higher goes first in the queue, from `-100` to `100`. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.",
+            ),
+        ),
+        (
+            "server_power",
+            optional(
+                String,
+                "Power wanted while in maintenance: `On` or `Off`. With a `boot_configuration` the server is switched off, configured, and then brought to this power. Default: the power is left as it is, and a boot configuration takes effect whenever the server is next started.",
+            ),
+        ),
+        (
+            "wait_for",
+            defaulted(
+                String,
+                "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).",
+            ),
+        ),
+        (
+            "on_window_close",
+            optional(
+                String,
+                "What the closing of the window means for a maintenance that runs. `finish` (the default): nothing. `release`: it is overdue, as after `expires_after`, and preparing that has not ended is undone.",
+            ),
+        ),
+        (
+            "hand_over",
+            optional(
+                String,
+                "What becomes of the server when another maintenance waits for it at the end of this one: `restore` (the default) restores it first; `direct` leaves it as it is to the next one, if that says `direct` too and nothing else is served before it. The state before the first of them is restored at the end of the last one. With `metal_operator`, and with a Lease of its Node, it is always restored.",
+            ),
+        ),
+        (
+            "on_drift",
+            optional(
+                String,
+                "What a plan does about a held server whose power is not `server_power` any more: `warn` (the default) leaves it, `restore` prepares the server once more: with a `boot_configuration` it is booted from that again.",
+            ),
+        ),
+        (
+            "on_end",
+            optional(
+                String,
+                "What the next plan does about a maintenance that ended outside of this configuration: by hand, by `complete_when`, or after `expires_after`. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` its end is the goal, and nothing is replaced.",
+            ),
+        ),
+        (
+            "expires_after",
+            optional(
+                String,
+                "How long the server may be held, for example `\"12h\"`. Afterwards the hold is overdue: plans warn, and the next one in the queue gives the server back and takes it. Default: never.",
+            ),
+        ),
+        (
+            "hold_place_for",
+            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+        ),
+        (
+            "allow_under",
+            optional(
+                List(Box::new(String)),
+                "Further owners (the provider's `owner`) whose operations and boot configurations may name this maintenance in `maintenance_id`. Default: only its own.",
+            ),
+        ),
+        (
+            "adopt",
+            optional(
+                Bool,
+                "Take over a maintenance of this name that another state manages; that state then loses it. Without it only `terraform import` does. A maintenance that no state manages yet, as after a killed apply, is always continued. Default: `false`.",
+            ),
+        ),
+        (
+            "triggers",
+            optional(
+                Map(Box::new(String)),
+                "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters.",
+            ),
+        ),
+        ("id", computed(String, "`namespace/name`.")),
+        (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
+        (
+            "state",
+            computed(
+                String,
+                "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.",
+            ),
+        ),
+        ("waiting_for", computed(String, "What a pending maintenance waits for; null once the server is taken.")),
+        ("queue_position", computed(Number, "How many are before it; null once the server is taken.")),
+        ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
+        ("started_at", computed(String, "When the server was prepared (RFC 3339, UTC).")),
+        (
+            "generation",
+            computed(
+                Number,
+                "The fencing number of the last process that acted on it; `release` on the command line asks for it.",
+            ),
+        ),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
+        ("power_state", computed(String, "The server's power when it was last looked at.")),
+        ("previous_power_state", computed(String, "The server's power before; it is put back at destroy.")),
+        (
+            "timeouts",
+            timeouts([
+                (
+                    "create",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is given back.",
+                ),
+                ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
+                (
+                    "delete",
+                    "For giving the server back. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes.",
+                ),
+            ]),
+        ),
+    ]);
+    let mut boot = attributes(boot::attributes());
+    boot.extend(attributes(write_only::attributes()));
+    boot.insert(
+        "method".to_owned(),
+        required(
+            String,
+            "`http`, `pxe`, `virtual_media`, `disk`, or, where metal-operator drives the server, `boot_operator`.",
+        ),
+    );
+    all.insert(
+        "boot_configuration".to_owned(),
+        optional(
+            AttributeType::AttributeSingle(boot),
+            "What the server boots for the maintenance. Put back as it was at destroy.",
+        ),
+    );
+    all.insert("window".to_owned(), window_attribute());
+    all.insert(
+        "complete_when".to_owned(),
+        optional(
+            object([
+                ("power_state", optional(String, "`On` or `Off`: ends when the server is seen so.")),
+                ("url", optional(String, "Ends when this URL answers with `status`.")),
+                ("status", defaulted(Number, "The status that counts for `url`. Default: `200`.")),
+            ]),
+            "When the maintenance is over by itself; with `wait_for = \"Completed\"` one apply runs all of it and gives the server back.",
+        ),
+    );
+    schema(
+        "Takes a server out of service: waits for its turn, holds the server under a durable lock, boots it as asked, and \
+         gives it back exactly as it was when the resource is destroyed.",
+        all,
+    )
+}
+
+impl MaintenanceModel {
+    /// Fills what has a default.
+    pub(in crate::provider) fn set_defaults(&mut self) {
+        or_default(&mut self.priority, 0);
+        or_default(&mut self.wait_for, WAIT_FOR.to_owned());
+        or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
+        if let Value::Value(boot) = &mut self.boot_configuration {
+            boot.set_defaults();
+        }
+        if let Value::Value(complete) = &mut self.complete_when
+            && !complete.url.is_null()
+        {
+            or_default(&mut complete.status, 200);
+        }
+        if let Value::Value(complete) = &mut self.complete_when
+            && complete.status.is_unknown()
+        {
+            complete.status = if complete.url.is_null() { Value::Null } else { Value::Value(200) };
+        }
+    }
+
+    /// Whether the parts that name it are all known.
+    pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
+        MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    /// How far create goes.
+    pub(in crate::provider) fn wait_for(&self) -> WaitFor {
+        match given(&self.wait_for) {
+            Some("Enqueued") => WaitFor::Enqueued,
+            Some("Completed") => WaitFor::Completed,
+            _ => WaitFor::InMaintenance,
+        }
+    }
+
+    /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
+    ///
+    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
+        let path = |name: &'static str| AttributePath::new(name);
+        check_names(diags, &self.namespace, &self.name);
+        for (name, value, most) in [
+            ("server", &self.server, limits::SERVER),
+            ("reason", &self.reason, limits::REASON),
+            ("ticket", &self.ticket, limits::TICKET),
+        ] {
+            short(diags, value, path(name), most);
+        }
+        check_priority(diags, &self.priority, path("priority"));
+        check_triggers(diags, &self.triggers);
+        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
+        let require_claim = self.require_claim == Value::Value(true);
+        let escalate_after = duration(diags, &self.escalate_after, path("escalate_after"));
+        if policy == Some(Policy::Enforced) {
+            for (name, given) in [("require_claim", require_claim), ("escalate_after", escalate_after.is_some())] {
+                if given {
+                    let detail =
+                        "policy = \"Enforced\" needs no approval. Leave it out, or say policy = \"OwnerApproval\".";
+                    bad(diags, path(name), "Only with OwnerApproval", detail);
+                }
+            }
+        }
+        let on_close = on_close(diags, &self.on_window_close, !self.window.is_null());
+        let window = window::asked(diags, &self.window, on_close, engine);
+        let server_power = power(diags, &self.server_power, path("server_power"));
+        let boot = match &self.boot_configuration {
+            Value::Value(boot) => boot.check(diags, &path("boot_configuration")),
+            _ => None,
+        };
+        one_of(diags, &self.wait_for, path("wait_for"), &["Enqueued", "InMaintenance", "Completed"], |text| {
+            matches!(text, "Enqueued" | "InMaintenance" | "Completed").then_some(())
+        });
+        let hand_over = one_of(diags, &self.hand_over, path("hand_over"), &HandOver::NAMES, HandOver::from_name);
+        one_of(diags, &self.on_drift, path("on_drift"), &["warn", "restore"], |text| {
+            matches!(text, "warn" | "restore").then_some(())
+        });
+        one_of(diags, &self.on_end, path("on_end"), &["replace", "keep"], |text| {
+            matches!(text, "replace" | "keep").then_some(())
+        });
+        let complete_when = self.check_completion(diags);
+        let expires_after = duration(diags, &self.expires_after, path("expires_after"));
+        let hold_place_for = duration(diags, &self.hold_place_for, path("hold_place_for"));
+        let allow_under = self.check_allow_under(diags);
+        check_timeouts(diags, &self.timeouts);
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        Some(Spec {
+            allow_under,
+            window: window?,
+            policy: policy?,
+            require_claim,
+            escalate_after,
+            reason: given(&self.reason).map(str::to_owned),
+            ticket: given(&self.ticket).map(str::to_owned),
+            priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
+            server_power,
+            boot,
+            complete_when,
+            expires_after,
+            hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
+            hand_over: hand_over.unwrap_or_default(),
+            triggers: texts(&self.triggers),
+            ..Spec::new(Kind::Maintenance, given(&self.server)?)
+        })
+    }
+
+    /// See [`BootModel::hand_over`].
+    pub(in crate::provider) fn hand_over(&self, engine: &Engine) {
+        if let Value::Value(boot) = &self.boot_configuration {
+            boot.hand_over(engine);
+        }
+    }
+}
+
+/// A map for a state.
+pub(in crate::provider) fn shown_texts(map: &BTreeMap<String, String>) -> Texts {
+    if map.is_empty() {
+        return Value::Null;
+    }
+    Value::Value(map.iter().map(|(name, text)| (name.clone(), Value::Value(text.clone()))).collect())
+}
+
+impl From<&CompleteWhen> for CompleteModel {
+    fn from(when: &CompleteWhen) -> Self {
+        match when {
+            CompleteWhen::PowerState(power) => {
+                Self { power_state: Value::Value(power.to_string()), url: Value::Null, status: Value::Null }
+            }
+            CompleteWhen::Url(check) => Self {
+                power_state: Value::Null,
+                url: Value::Value(check.url.clone()),
+                status: Value::Value(i64::from(check.status)),
+            },
+        }
+    }
+}

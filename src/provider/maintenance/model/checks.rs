@@ -1,0 +1,65 @@
+//! Checks of single attributes of `metal_server_maintenance`.
+
+use std::collections::BTreeSet;
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use super::MaintenanceModel;
+use crate::{
+    maintenance::spec::{CompleteWhen, WaitFor},
+    provider::{
+        shared::boot::{UrlModel, check_url},
+        shared::values::{bad, given, not_empty, power},
+    },
+};
+
+impl MaintenanceModel {
+    pub(super) fn check_allow_under(&self, diags: &mut Diagnostics) -> Vec<String> {
+        let Value::Value(owners) = &self.allow_under else { return Vec::new() };
+        for (n, owner) in owners.iter().enumerate() {
+            not_empty(diags, owner, AttributePath::new("allow_under").index(i64::try_from(n).unwrap_or(i64::MAX)));
+        }
+        // The order says nothing, so a change of it changes nothing.
+        let named: BTreeSet<&str> = owners.iter().filter_map(given).collect();
+        named.into_iter().map(str::to_owned).collect()
+    }
+
+    pub(super) fn check_completion(&self, diags: &mut Diagnostics) -> Option<CompleteWhen> {
+        let at = AttributePath::new("complete_when");
+        let Value::Value(complete) = &self.complete_when else {
+            if self.complete_when.is_null() && self.wait_for() == WaitFor::Completed {
+                bad(
+                    diags,
+                    AttributePath::new("wait_for"),
+                    "Nothing would complete it",
+                    "wait_for = \"Completed\" waits until complete_when comes true: say when.",
+                );
+            }
+            return None;
+        };
+        match (complete.power_state.is_null(), complete.url.is_null()) {
+            (true, true) => bad(diags, at.clone(), "Nothing would complete it", "Give power_state or url."),
+            (false, false) => {
+                bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
+            }
+            _ => {}
+        }
+        let wanted = power(diags, &complete.power_state, at.clone().attribute("power_state"));
+        if wanted.is_some() && given(&self.server_power) == given(&complete.power_state) {
+            bad(
+                diags,
+                at.clone().attribute("power_state"),
+                "It would be over at once",
+                "server_power brings the server to the very state that ends the maintenance.",
+            );
+        }
+        if let Some(wanted) = wanted {
+            return Some(CompleteWhen::PowerState(wanted));
+        }
+        if complete.url.is_null() {
+            return None;
+        }
+        let check = UrlModel { url: complete.url.clone(), status: complete.status };
+        check_url(diags, &Value::Value(check), &at).map(CompleteWhen::Url)
+    }
+}

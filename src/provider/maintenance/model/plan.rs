@@ -1,0 +1,64 @@
+//! What a plan of `metal_server_maintenance` asks its model.
+
+use tf_provider::{AttributePath, value::Value};
+
+use super::MaintenanceModel;
+use crate::provider::shared::values::given;
+
+impl MaintenanceModel {
+    /// Whether a maintenance that another state manages is taken over.
+    pub(in crate::provider) fn adopts(&self) -> bool {
+        self.adopt == Value::Value(true)
+    }
+
+    /// Whether a server that drifted is prepared once more.
+    pub(in crate::provider) fn restores_drift(&self) -> bool {
+        given(&self.on_drift) == Some("restore")
+    }
+
+    /// Whether a power of the server ends the maintenance.
+    pub(in crate::provider) fn ends_by_power(&self) -> bool {
+        matches!(&self.complete_when, Value::Value(complete) if !complete.power_state.is_null())
+    }
+
+    /// Whether a maintenance that has ended stays in the state.
+    pub(in crate::provider) fn keeps_ended(&self) -> bool {
+        given(&self.on_end) == Some("keep")
+    }
+
+    /// The attributes whose change takes another server, or runs the maintenance anew.
+    pub(in crate::provider) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
+        let mut paths = Vec::new();
+        for (name, now, before) in [
+            ("server", &self.server, &prior.server),
+            ("namespace", &self.namespace, &prior.namespace),
+            ("name", &self.name, &prior.name),
+        ] {
+            if now != before {
+                paths.push(AttributePath::new(name));
+            }
+        }
+        if self.triggers != prior.triggers {
+            paths.push(AttributePath::new("triggers"));
+        }
+        paths
+    }
+
+    /// Everything the provider tells is not known yet.
+    pub(in crate::provider) fn unknown_outputs(&mut self) {
+        for text in [
+            &mut self.id,
+            &mut self.state,
+            &mut self.waiting_for,
+            &mut self.requested_at,
+            &mut self.started_at,
+            &mut self.lock_key,
+            &mut self.power_state,
+            &mut self.previous_power_state,
+        ] {
+            *text = Value::Unknown;
+        }
+        self.queue_position = Value::Unknown;
+        self.generation = Value::Unknown;
+    }
+}

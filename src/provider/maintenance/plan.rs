@@ -1,0 +1,174 @@
+//! What a plan of a `metal_server_maintenance` looks up and tells.
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::Uid,
+        spec::{Spec, WaitFor},
+    },
+};
+
+use crate::provider::{
+    maintenance::model::MaintenanceModel, maintenance::outcome::show, maintenance::resource::ServerMaintenance,
+    shared::effect, shared::ended, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
+    shared::values::given,
+};
+
+impl ServerMaintenance {
+    /// Plans a change of a maintenance that is in the state: fills what it promises, and tells what replaces it. `None`: an
+    /// error was reported.
+    pub(in crate::provider) async fn plan_change(
+        &self,
+        diags: &mut Diagnostics,
+        prior: &MaintenanceModel,
+        model: &mut MaintenanceModel,
+        private: &Value<Private>,
+    ) -> Option<Vec<AttributePath>> {
+        let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
+        let mut replaced = model.replacing(prior);
+        replaced.extend(ended::replaced(prior, model).filter(|_| replaced.is_empty()));
+        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, prior, model) {
+            return None;
+        }
+        if !replaced.is_empty() {
+            if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
+                engine.note_managed(&uid);
+                let successor = model.name_id().filter(|id| Some(id) != prior.name_id().as_ref());
+                let successor = successor.filter(|_| prior.server == model.server);
+                let announced = engine.announce(&uid, Private::state(private), successor.as_ref());
+                self.cell.unless_stopped(announced).await;
+            }
+            review::renamed(diags, prior, model);
+            // Here, because the host drops what the creation that it plans next warns of.
+            self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
+            if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
+                self.cell.unless_stopped(self.review(diags, &engine, model, spec, Some(prior))).await;
+            }
+            model.unknown_outputs();
+            return Some(replaced);
+        }
+        self.withdraw_successor(private).await;
+        let goes_on = goes_on(prior, model.wait_for());
+        if given(&prior.state) == Some("Pending") && !goes_on {
+            review::not_waited_for(diags, model);
+        }
+        let drifted = effect::drifted(prior, model).is_some();
+        if *model != *prior || goes_on || drifted {
+            model.effect = effect::of_update(prior, model, goes_on);
+            let engine = self.cell.engine_if_ready();
+            let touches = goes_on || drifted || effect::acts(prior, model);
+            match (&spec, &engine) {
+                (Some(spec), Some(engine)) if goes_on && given(&prior.state) == Some("Pending") => {
+                    self.cell.unless_stopped(self.review(diags, engine, model, spec, None)).await;
+                }
+                (Some(spec), Some(engine)) => {
+                    let at = AttributePath::new("boot_configuration");
+                    let effect = given(&model.effect).filter(|_| touches);
+                    self.cell.unless_stopped(review::changed(diags, engine, spec, Some(&at), effect)).await;
+                }
+                (_, None) if touches => review::not_checked(diags, &model.effect),
+                _ => {}
+            }
+            if !effect::is_quiet(prior, model) {
+                let (id, lock_key, requested_at) =
+                    (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
+                model.unknown_outputs();
+                (model.id, model.lock_key, model.requested_at) = (id, lock_key, requested_at);
+            }
+        }
+        Some(Vec::new())
+    }
+
+    /// Tells what is ahead of a request for the server.
+    pub(in crate::provider) async fn review(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        model: &MaintenanceModel,
+        spec: &Spec,
+        prior: Option<&MaintenanceModel>,
+    ) {
+        let (id, replaces) = (model.name_id(), prior.and_then(MaintenanceModel::name_id));
+        let asked = PlannedRequest {
+            replaces: replaces.as_ref(),
+            adopt: model.adopts(),
+            ..PlannedRequest::new(spec, id.as_ref(), self.patience(model))
+        };
+        review::maintenance(diags, engine, &asked).await;
+    }
+
+    /// The state after an update that found the maintenance ended since the plan.
+    pub(in crate::provider) async fn ended_since(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        mut prior: MaintenanceModel,
+        mut model: MaintenanceModel,
+        uid: &Uid,
+    ) -> MaintenanceModel {
+        let mut accepted = ended::may_change(diags, &prior, &model);
+        if let Ok(Some(held)) = engine.held(uid).await {
+            show(&mut prior, &held.record, None, None);
+            if let Some(error) = ended::ended_meanwhile(&held.record, &model).filter(|_| accepted) {
+                diags.add_error(error);
+                accepted = false;
+            }
+            show(&mut model, &held.record, None, None);
+        }
+        if accepted { model } else { prior }
+    }
+
+    /// Withdraws what an earlier plan announced, which this one does not do.
+    pub(in crate::provider) async fn withdraw_successor(&self, private: &Value<Private>) {
+        if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready())
+            && engine.announces(&uid)
+        {
+            engine.announce(&uid, Private::state(private), None).await;
+        }
+    }
+
+    /// Warns of the release that a destroy or a replacement brings.
+    pub(in crate::provider) async fn release_warning(
+        &self,
+        diags: &mut Diagnostics,
+        prior: &MaintenanceModel,
+        private: &Value<Private>,
+    ) {
+        let holds = !matches!(given(&prior.state), Some("Pending" | "Completed" | "Failed"));
+        let uid = Private::uid(private);
+        if !holds {
+            return;
+        }
+        let engine = self.cell.engine_if_ready();
+        let server = given(&prior.server).unwrap_or_default();
+        Box::pin(review::release(diags, engine.as_deref(), server, uid.as_ref())).await;
+    }
+
+    /// Warns of the release where the host plans a replacement as a creation only, as after a taint.
+    pub(in crate::provider) async fn release_of_replaced(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        model: &MaintenanceModel,
+    ) {
+        let Some(id) = model.name_id() else { return };
+        if let Ok(Some(record)) = engine.planned_record(&id).await
+            && engine.manages(&record.uid)
+        {
+            Box::pin(review::release(diags, Some(engine), record.server(), Some(&record.uid))).await;
+        }
+    }
+}
+
+/// Whether the last run ended before what was asked for was reached, so that apply has to go on.
+fn goes_on(prior: &MaintenanceModel, wait_for: WaitFor) -> bool {
+    match given(&prior.state) {
+        Some("Preparing" | "Releasing") => true,
+        // Its turn has come, and nobody drives it.
+        Some("Pending") => wait_for != WaitFor::Enqueued || prior.queue_position == Value::Value(0),
+        Some("InMaintenance") => wait_for == WaitFor::Completed,
+        _ => false,
+    }
+}

@@ -1,0 +1,423 @@
+//! `metal_server_maintenance`: holds a server.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
+
+use crate::{
+    engine::{Control, Engine, EngineError, Wish},
+    maintenance::{
+        lock::{AskingState, Refusal},
+        spec::{Kind, WaitFor},
+        state::Ending,
+    },
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    maintenance::end::{over_already, released},
+    maintenance::model::{MaintenanceModel, maintenance_schema},
+    maintenance::outcome::{conclude, imported, refresh, show},
+    shared::cell::Cell,
+    shared::diagnostics::{changed_since, kept, managed_elsewhere, of_engine, other_owner},
+    shared::effect,
+    shared::moved,
+    shared::not_updated::not_updated,
+    shared::private::{Private, Remembered, missing_here},
+    shared::restored::{Expected, is_current, may_act, shown},
+    shared::review,
+    shared::values::{given, read_id, time_limit},
+    shared::write_only::keep_unless_raised,
+};
+
+/// Time limit for waiting and preparing when none is given.
+const CREATE: Duration = Duration::from_hours(1);
+/// Time limit for giving back when none is given.
+const DELETE: Duration = Duration::from_mins(30);
+
+/// The resource type.
+#[derive(Debug)]
+pub(in crate::provider) struct ServerMaintenance {
+    pub(in crate::provider) cell: Cell,
+}
+
+impl ServerMaintenance {
+    fn control(&self, model: &MaintenanceModel, create: bool) -> Control {
+        let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
+        let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
+        Control { stop: self.cell.stop.clone(), timeout, release_timeout }
+    }
+
+    /// How long create waits for the server; `None` when it only takes a place.
+    pub(in crate::provider) fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
+        (model.wait_for() != WaitFor::Enqueued).then(|| self.control(model, true).timeout)
+    }
+}
+
+#[async_trait]
+impl Resource for ServerMaintenance {
+    type State<'a> = Value<MaintenanceModel>;
+    type PrivateState<'a> = Value<Private>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(maintenance_schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(mut model) = config {
+            model.set_defaults();
+            model.check_write_only(diags);
+            model.check(diags, None);
+        }
+        Some(())
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = config else { return None };
+        model.set_defaults();
+        model.effect = effect::of_create(&model);
+        let engine = self.cell.engine_if_ready();
+        let spec = model.check(diags, engine.as_deref());
+        match (spec, &engine) {
+            (Some(spec), Some(engine)) => {
+                self.cell.unless_stopped(Box::pin(self.release_of_replaced(diags, engine, &model))).await;
+                self.cell.unless_stopped(self.review(diags, engine, &model, &spec, None)).await;
+            }
+            (_, None) => review::not_checked(diags, &model.effect),
+            _ => {}
+        }
+        review::not_waited_for(diags, &model);
+        model.unknown_outputs();
+        if let Some(id) = model.name_id() {
+            model.id = Value::Value(id.to_string());
+        }
+        Some((Value::Value(model), Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        _proposed: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
+        let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
+        if moved::is_moved(&prior) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
+        let mut model = MaintenanceModel {
+            id: prior.id.clone(),
+            effect: prior.effect.clone(),
+            state: prior.state.clone(),
+            waiting_for: prior.waiting_for.clone(),
+            queue_position: prior.queue_position,
+            requested_at: prior.requested_at.clone(),
+            started_at: prior.started_at.clone(),
+            generation: prior.generation,
+            lock_key: prior.lock_key.clone(),
+            power_state: prior.power_state.clone(),
+            previous_power_state: prior.previous_power_state.clone(),
+            ..config
+        };
+        model.set_defaults();
+        let replaced = Box::pin(self.plan_change(diags, &prior, &mut model, &private)).await?;
+        Some((Value::Value(model), private, replaced))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::PrivateState<'a>> {
+        if let Value::Value(prior) = &prior {
+            self.cell.unless_stopped(self.release_warning(diags, prior, &private)).await;
+        }
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        planned: Self::State<'a>,
+        config: Self::State<'a>,
+        _private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
+        let server = spec.server.clone();
+        model.hand_over(&engine);
+        let asking = AskingState { state: Private::new_state(), adopt: model.adopts() };
+        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
+        let control = self.control(&model, true);
+        match engine.hold(&wish, &control).await {
+            Ok(driven) => {
+                let state = &wish.asking.state;
+                let (mut model, private) = conclude(diags, &engine, model, &driven, control.timeout, state)?;
+                fill_place(&engine, &mut model, &private).await;
+                Some((Value::Value(model), Value::Value(private)))
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                self.held_all_the_same(&engine, model, &wish).await
+            }
+        }
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        planned: Self::State<'a>,
+        config: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
+        let engine = self.cell.engine(diags)?;
+        model.take_write_only(&config);
+        let mut spec = model.check(diags, Some(&engine))?;
+        effect::settle(&mut model.effect, &spec);
+        let server = spec.server.clone();
+        model.hand_over(&engine);
+        // A change that fails boots the previous image again.
+        let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));
+        engine.remember_addresses(previous);
+        if let Some(uid) = Private::uid(&private) {
+            let versions = (&prior.ignition_version(), &model.ignition_version());
+            keep_unless_raised(&engine, &uid, versions, &mut spec).await;
+        }
+        let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
+        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
+        let control = self.control(&model, false);
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(prior), private));
+        };
+        if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
+            return Some((Value::Value(prior), private));
+        }
+        if effect::is_quiet(&prior, &model) {
+            return match engine.amend(&uid, &wish, &control).await {
+                Ok(Some(true)) => Some((Value::Value(model), private)),
+                Ok(Some(false)) => {
+                    diags.add_error(changed_since(&server));
+                    Some((Value::Value(prior), private))
+                }
+                Ok(None) => Some((Value::Value(self.ended_since(diags, &engine, prior, model, &uid).await), private)),
+                Err(error) => {
+                    diags.add_error(of_engine(&server, &error));
+                    Some((Value::Value(prior), private))
+                }
+            };
+        }
+        let resumed = if effect::drifted(&prior, &model).is_some() {
+            engine.restore_drift(&uid, &wish, &control).await
+        } else {
+            engine.resume(&uid, &wish, &control).await
+        };
+        match resumed {
+            Ok(Some(driven)) => {
+                if not_updated(diags, &engine, &driven).await {
+                    // The previous configuration is in force again, or the server is on its way back to it.
+                    let mut kept = prior;
+                    show(&mut kept, &driven.record, None, None);
+                    return Some((Value::Value(kept), private));
+                }
+                let state = &wish.asking.state;
+                let concluded = conclude(diags, &engine, model, &driven, control.timeout, state);
+                let (mut model, private) = concluded?;
+                fill_place(&engine, &mut model, &private).await;
+                Some((Value::Value(model), Value::Value(private)))
+            }
+            Ok(None) => Some((Value::Value(self.ended_since(diags, &engine, prior, model, &uid).await), private)),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                Some((Value::Value(prior), private))
+            }
+        }
+    }
+
+    async fn destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<()> {
+        let Value::Value(model) = prior else { return Some(()) };
+        if moved::is_moved(&model) {
+            diags.add_error(moved::not_refreshed());
+            return None;
+        }
+        let engine = self.cell.engine(diags)?;
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let state = Remembered {
+            id: &model.id,
+            lock_key: &model.lock_key,
+            requested_at: Some(&model.requested_at),
+            generation: model.generation,
+        };
+        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
+            diags.add_error(Private::missing(&server));
+            return None;
+        };
+        if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
+            return None;
+        }
+        let control = self.control(&model, false);
+        let control = Control { timeout: control.release_timeout, ..control };
+        match Box::pin(engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control)).await {
+            Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
+                diags.add_warning(managed_elsewhere(&server, &refusal));
+                Some(())
+            }
+            Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
+            Err(error) => {
+                let mut problem = of_engine(&server, &error);
+                if matches!(error, EngineError::Machine(_)) {
+                    problem.detail += "\nThe server stays held. Destroy again when the cause is gone.";
+                }
+                diags.add_error(problem);
+                None
+            }
+        }
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: Self::State<'a>,
+        private: Self::PrivateState<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let Value::Value(model) = state else { return Some((Value::Null, private)) };
+        if moved::is_moved(&model) {
+            diags.add_warning(moved::dropped(&model));
+            return Some((Value::Null, private));
+        }
+        // A refresh before the provider can be configured keeps what is known.
+        let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(uid) = Private::uid(&private) else {
+            diags.add_error(Private::missing(&server));
+            return Some((Value::Value(model), private));
+        };
+        let held = engine.held(&uid).await;
+        if let Ok(found) = &held {
+            let record = found.as_ref().map(|held| &held.record);
+            if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
+                return Some((Value::Value(model), private));
+            }
+        }
+        match held {
+            Ok(Some(held)) => {
+                if let Some(refusal) = held.record.refuses_owner(engine.owner()).filter(|_| held.active) {
+                    diags.add_warning(other_owner(&server, &refusal));
+                } else if held.active
+                    && let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
+                        engine.mark_known(&held.record, Private::state(&private)).await
+                {
+                    diags.add_warning(managed_elsewhere(&server, &refusal));
+                    return Some((Value::Null, private));
+                }
+                let private = Private::after(private, &held.record);
+                let kept = model.clone();
+                let refreshed = Box::pin(refresh(diags, &engine, model, held));
+                let shown = self.cell.unless_stopped(refreshed).await;
+                Some((shown.unwrap_or(Some(kept)).map_or(Value::Null, Value::Value), private))
+            }
+            Ok(None) => {
+                let gone = missing_here(diags, &engine, &server, &private);
+                Some((if gone { Value::Null } else { Value::Value(model) }, private))
+            }
+            Err(error) => {
+                diags.add_warning(kept(&server, &error));
+                Some((Value::Value(model), private))
+            }
+        }
+    }
+
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        id: String,
+    ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
+        let engine = self.cell.engine(diags)?;
+        let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
+        let state = Private::new_state();
+        let taken = match engine.active(&id).await {
+            Ok(record) if record.spec.kind != Kind::Maintenance => {
+                diags.add_error(diagnostic(
+                    format!("{id} is not a maintenance"),
+                    "It is a boot configuration or an operation. Import a boot configuration as its own resource type.",
+                    AttributePath::root(),
+                ));
+                return None;
+            }
+            Ok(record) => engine.take_over(&record, &state).await.map(|()| record),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(record) => {
+                let mut model = imported(&record);
+                show(&mut model, &record, None, None);
+                Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state))))
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&id.to_string(), &error));
+                None
+            }
+        }
+    }
+}
+
+impl ServerMaintenance {
+    /// After an error in the middle: when the server is held all the same, it must be in the state, so that destroy can
+    /// give it back.
+    async fn held_all_the_same(
+        &self,
+        engine: &Arc<Engine>,
+        mut model: MaintenanceModel,
+        wish: &Wish,
+    ) -> Option<(Value<MaintenanceModel>, Value<Private>)> {
+        let held = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
+        let ours = held.active && held.record.prior.is_some() && held.record.requester.id == engine.runner().id;
+        if !ours {
+            return None;
+        }
+        show(&mut model, &held.record, None, None);
+        Some((Value::Value(model), Value::Value(Private::of(engine, &held.record).of_state(&wish.asking.state))))
+    }
+}
+
+/// What a state tells of its record.
+fn expected<'a>(model: &'a MaintenanceModel, server: &'a str) -> Expected<'a> {
+    Expected { server, generation: shown(&model.generation), state: Some(&model.state), lock_key: &model.lock_key }
+}
+
+/// Fills what only a queue tells.
+async fn fill_place(engine: &Engine, model: &mut MaintenanceModel, private: &Private) {
+    if given(&model.state) == Some("Pending")
+        && let Ok(Some(held)) = engine.held(&private.own_uid()).await
+    {
+        show(model, &held.record, held.waiting_for, held.ahead);
+    }
+}

@@ -1,0 +1,275 @@
+//! The action `metal_server_operation`: one power operation, invoked by hand or by a change of a resource, under the lock.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
+
+use crate::{
+    engine::{Control, Driven, Engine, EngineError, Invoked, Wish},
+    maintenance::{
+        decide::Finish,
+        ids::MaintenanceId,
+        lock::AskingState,
+        operate::Outcome,
+        queue::shown_time,
+        spec::{Spec, WaitFor},
+        state::{Maintenance, Phase},
+    },
+    plugin::{Action, Progress, diagnostic},
+};
+
+use crate::provider::{
+    operation::action_model::{ActionModel, action_schema, in_its_words},
+    operation::model::OperationModel,
+    operation::plan::review_operation,
+    shared::cell::Cell,
+    shared::diagnostics::of_engine,
+    shared::effect,
+    shared::own_turn::hold_named,
+    shared::review,
+    shared::values::{shown_duration, time_limit},
+};
+
+/// The time limit when none is given.
+const INVOKE: Duration = Duration::from_hours(1);
+/// For ending the record of an operation that was made: nothing is done to a server.
+const END: Duration = Duration::from_secs(30);
+
+/// The action type.
+#[derive(Debug)]
+pub(in crate::provider) struct ServerOperationAction {
+    cell: Cell,
+    /// Invocations of one name in one run follow one another: one action may be triggered by many resources at once.
+    turns: Mutex<HashMap<MaintenanceId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl ServerOperationAction {
+    /// The type, for a provider.
+    pub(in crate::provider) fn new(cell: Cell) -> Self {
+        Self { cell, turns: Mutex::default() }
+    }
+
+    fn control(&self, model: &OperationModel) -> Control {
+        let timeout = time_limit(&model.timeouts, |t| &t.create, INVOKE);
+        Control { stop: self.cell.stop.clone(), timeout, release_timeout: timeout }
+    }
+
+    fn turn(&self, id: &MaintenanceId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(id.clone()).or_default())
+    }
+
+    /// Checks the configuration, finds the hold that it names, and makes the operation.
+    async fn make(&self, diags: &mut Diagnostics, model: &OperationModel, progress: &Progress) -> Option<()> {
+        let engine = self.cell.engine(diags)?;
+        let spec = model.check(diags, Some(&engine))?;
+        let (server, id) = (spec.server.clone(), model.name_id()?);
+        let turn = self.turn(&id);
+        let _turn = tokio::select! {
+            turn = turn.lock() => turn,
+            () = self.cell.stop.cancelled() => {
+                diags.add_error(of_engine(&server, &EngineError::Stopped));
+                return None;
+            }
+        };
+        let hold = hold_named(diags, &model.maintenance_id);
+        let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
+        let spec = Spec { parent, ..spec };
+        progress.tell(&format!("{id}: {}", effect::of(&spec)));
+        let shown = progress.clone();
+        let listening = engine.listen(&id, move |line| shown.tell(line));
+        let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
+        let control = self.control(model);
+        let invoked = match engine.invoke(&wish, &control).await {
+            Ok(invoked) => invoked,
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                return None;
+            }
+        };
+        drop(listening);
+        let made = conclude(diags, &invoked, &wish, control.timeout)?;
+        // A host that is gone has not learned of it: then the next invocation reports it.
+        if wish.spec.triggers.is_empty() && progress.is_heard() && !self.cell.stop.is_cancelled() {
+            forget(&engine, &made, &control).await;
+        }
+        Some(())
+    }
+}
+
+/// Ends the record, so that the next invocation makes the operation again.
+async fn forget(engine: &Engine, made: &Maintenance, control: &Control) {
+    let control = Control { timeout: END, release_timeout: END, ..control.clone() };
+    if let Err(error) = engine.forget_made(made, &control).await {
+        tracing::warn!(%error, "{}: its record stays, so the next invocation only reports the operation", made.id);
+    }
+}
+
+fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
+    let at = record.started_at.map(|at| format!(" at {}", shown_time(at))).unwrap_or_default();
+    let outcome = record.outcome.map(|outcome| format!(" ({outcome})")).unwrap_or_default();
+    let again = if record.spec.triggers.is_empty() {
+        "the run that invoked it was killed before it could report. Invoke the action again to make it once more."
+    } else {
+        "an invocation with these triggers was made. Change triggers to make it again."
+    };
+    diagnostic(
+        "An operation was made before",
+        format!("{}: {} made {}{at}{outcome}. Nothing was sent now: {again}", record.server(), record.id, what(record)),
+        AttributePath::root(),
+    )
+}
+
+/// The operation in words.
+fn what(record: &Maintenance) -> String {
+    record.spec.operation.as_ref().map_or_else(|| "the service".to_owned(), |operation| operation.reset.to_string())
+}
+
+/// What an invocation means for its person; the record when the operation was made.
+fn conclude(diags: &mut Diagnostics, invoked: &Invoked, wish: &Wish, timeout: Duration) -> Option<Maintenance> {
+    let driven = match invoked {
+        Invoked::MadeBefore(record) => {
+            diags.add_warning(made_before(record));
+            return Some(record.clone());
+        }
+        Invoked::NotEnded(driven) => {
+            let detail = format!(
+                "It is {} for an earlier invocation ({}) and was not ended in {} (timeouts.invoke). Nothing was sent for this one. \
+                 Invoke the action again when it has ended.",
+                driven.record.phase.name(),
+                what(&driven.record),
+                shown_duration(timeout)
+            );
+            let summary = format!("{} has not ended on {}", wish.id, driven.record.server());
+            diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+            return None;
+        }
+        Invoked::Driven(driven) => driven,
+    };
+    if driven.finish == Finish::Reached {
+        if driven.record.outcome == Some(Outcome::Unproven) {
+            diags.add_warning(unproven(&driven.record));
+        }
+        return Some(driven.record.clone());
+    }
+    diags.add_error(not_made(driven, timeout));
+    None
+}
+
+fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
+    let again = if record.spec.triggers.is_empty() { "invoke the action" } else { "change triggers to make it" };
+    diagnostic(
+        "An operation could not be proven",
+        format!(
+            "{}: {} was sent, and nothing that the BMC shows tells whether it was carried out. It is not sent again by itself: \
+             look at the server, and {again} again.",
+            record.server(),
+            what(record)
+        ),
+        AttributePath::root(),
+    )
+}
+
+/// Why an operation was not made, or is not known to be.
+fn not_made(driven: &Driven, timeout: Duration) -> tf_provider::Diagnostic {
+    let record = &driven.record;
+    let (server, what) = (record.server(), what(record));
+    let waited = shown_duration(timeout);
+    let (summary, detail) = match &driven.finish {
+        Finish::Over => match &record.phase {
+            Phase::Failed { cause, .. } => (
+                format!("{what} of {server} failed"),
+                format!("{cause}\nInvoke the action again when the cause is gone."),
+            ),
+            _ => lost(record),
+        },
+        Finish::Withdrawn => (
+            format!("Waiting for {server} was interrupted"),
+            format!("{} left the queue; the server is unchanged.", record.id),
+        ),
+        Finish::Refused(why) => {
+            (format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."))
+        }
+        Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => (
+            format!("{what} of {server} did not end in time"),
+            format!(
+                "{} was at {reason}.\nWaited {waited} (timeouts.invoke). The external system goes on with it, and the lock stays: \
+                 invoke the action again to wait for its end. It is not begun again.",
+                record.id
+            ),
+        ),
+        Finish::TimedOut(reason) | Finish::Stuck(reason) | Finish::NotUpdated { cause: reason, .. } => (
+            format!("{server} was not available in time"),
+            format!(
+                "{} was {reason}.\nWaited {waited} (timeouts.invoke). The queue position is reserved for {}: invoke the action again \
+                 to resume, or raise timeouts.invoke.",
+                record.id,
+                shown_duration(record.spec.hold_place_for)
+            ),
+        ),
+        Finish::Interrupted | Finish::Reached => (
+            format!("{what} of {server} was interrupted"),
+            format!(
+                "{} is {}. What was sent is not sent again: invoke the action again to continue.",
+                record.id,
+                record.phase.name()
+            ),
+        ),
+        Finish::Lost => lost(record),
+    };
+    diagnostic(summary, detail, AttributePath::root())
+}
+
+/// The lock was taken from this process.
+fn lost(record: &Maintenance) -> (String, String) {
+    let how = match &record.phase {
+        Phase::Completed { at, ending } => format!("{} was {ending} at {}", record.id, shown_time(*at)),
+        phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
+    };
+    (format!("Lost the lock on {}", record.server()), format!("{how}. Nothing more was done to the server."))
+}
+
+#[async_trait]
+impl Action for ServerOperationAction {
+    type Config<'a> = Value<ActionModel>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(action_schema())
+    }
+
+    /// So that it may name an ephemeral lock, which then stays open until the operation is made.
+    fn write_only(&self) -> &'static [&'static str] {
+        &["maintenance_id"]
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
+        if let Value::Value(config) = config {
+            config.operation().check(diags, None);
+            in_its_words(diags);
+        }
+        Some(())
+    }
+
+    async fn plan<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()> {
+        if let Value::Value(config) = config {
+            let mut model = config.operation();
+            model.effect = effect::planned(model.acting().as_ref());
+            let patience = self.control(&model).timeout;
+            review_operation(diags, &self.cell, &model, patience).await;
+            in_its_words(diags);
+        }
+        Some(())
+    }
+
+    async fn invoke<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>, progress: &Progress) -> Option<()> {
+        let Value::Value(config) = config else { return None };
+        let made = self.make(diags, &config.operation(), progress).await;
+        in_its_words(diags);
+        made
+    }
+}

@@ -1,0 +1,131 @@
+//! Schema and model of the action `metal_server_operation`: those of the resource without what only a state has.
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    Diagnostics,
+    schema::{AttributeConstraint, AttributeType, Schema},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::provider::{
+    operation::model::{OperationModel, operation_schema},
+    operation::service_model::ServiceModel,
+    shared::renamed_timeouts::rename_timeouts,
+    shared::schema::{optional, timeouts},
+    shared::values::{Text, Texts, Timeouts},
+    shared::window::WindowModel,
+};
+
+/// A `metal_server_operation` as an action.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct ActionModel {
+    server: Text,
+    namespace: Text,
+    name: Text,
+    operation: Text,
+    service: Value<ServiceModel>,
+    maintenance_id: Text,
+    when_off: Text,
+    proof: Text,
+    policy: Text,
+    require_claim: ValueBool,
+    escalate_after: Text,
+    reason: Text,
+    ticket: Text,
+    priority: ValueNumber,
+    window: Value<WindowModel>,
+    hold_place_for: Text,
+    triggers: Texts,
+    timeouts: Value<ActionTimeouts>,
+}
+
+/// `timeouts`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct ActionTimeouts {
+    invoke: Text,
+}
+
+impl ActionModel {
+    /// As the resource would have it, with defaults.
+    pub(in crate::provider) fn operation(self) -> OperationModel {
+        let timeouts = match self.timeouts {
+            Value::Value(timeouts) => Value::Value(Timeouts { create: timeouts.invoke, ..Timeouts::default() }),
+            Value::Unknown => Value::Unknown,
+            Value::Null => Value::Null,
+        };
+        let mut model = OperationModel {
+            server: self.server,
+            namespace: self.namespace,
+            name: self.name,
+            operation: self.operation,
+            service: self.service,
+            maintenance_id: self.maintenance_id,
+            when_off: self.when_off,
+            proof: self.proof,
+            policy: self.policy,
+            require_claim: self.require_claim,
+            escalate_after: self.escalate_after,
+            reason: self.reason,
+            ticket: self.ticket,
+            priority: self.priority,
+            window: self.window,
+            hold_place_for: self.hold_place_for,
+            triggers: self.triggers,
+            timeouts,
+            ..OperationModel::default()
+        };
+        model.set_defaults();
+        model
+    }
+}
+
+/// Names in what was found with [`ActionModel::operation`] the time limit that the configuration has.
+pub(in crate::provider) fn in_its_words(diags: &mut Diagnostics) {
+    rename_timeouts(diags, &[("create", "invoke")]);
+}
+
+/// The schema: no computed attributes, and of the others the resource's.
+pub(in crate::provider) fn action_schema() -> Schema {
+    let mut schema = operation_schema();
+    schema.block.attributes.retain(|_, attribute| attribute.constraint != AttributeConstraint::Computed);
+    for attribute in schema.block.attributes.values_mut() {
+        if attribute.constraint == AttributeConstraint::OptionalComputed {
+            attribute.constraint = AttributeConstraint::Optional;
+        }
+        let text = &mut attribute.description.content;
+        *text =
+            text.replace(" Changing it replaces, and so makes the new one.", "").replace(" Changing it replaces.", "");
+    }
+    let triggers = "Any values. With them the operation is made once for each set of values, whatever invokes the action and how \
+                    often. Without them each invocation makes it, except the first one after a run that was killed: it continues \
+                    or reports the operation of that run.";
+    let texts = AttributeType::Map(Box::new(AttributeType::String));
+    schema.block.attributes.insert("triggers".to_owned(), optional(texts, triggers));
+    let limit = "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.";
+    schema.block.attributes.insert("timeouts".to_owned(), timeouts([("invoke", limit)]));
+    "Makes one power operation on a server, or lets its external system carry out one service, when the action is invoked, under \
+     the same lock and in the same queue as every maintenance. Nothing of it is in a state: the server stays as the operation \
+     left it."
+        .clone_into(&mut schema.block.description.content);
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A host sends every attribute of the schema, and each has its field.
+    #[test]
+    fn the_model_has_the_attributes_of_the_schema() {
+        let model = serde_json::to_value(ActionModel::default()).unwrap();
+        let fields: BTreeSet<_> = model.as_object().unwrap().keys().cloned().collect();
+        let schema = action_schema();
+        assert_eq!(fields, schema.block.attributes.keys().cloned().collect());
+        for (name, attribute) in &schema.block.attributes {
+            let text = &attribute.description.content;
+            assert!(!text.contains("replace"), "{name} is not part of a resource: {text}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Schema and model of `metal_server_operation`.
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        limits,
+        machine::ResetType,
+        operate::{OperationSpec, Proof, WhenOff},
+        service::ServiceSpec,
+        spec::{Kind, Spec},
+        state::{Maintenance, Phase},
+    },
+};
+
+use crate::provider::{
+    operation::service_model::{ServiceModel, service_attribute},
+    shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
+    shared::schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
+    shared::values::{
+        Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
+        short, texts,
+    },
+    shared::window::WindowModel,
+};
+
+/// A `metal_server_operation` in configuration, plan and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct OperationModel {
+    pub(in crate::provider) id: Text,
+    pub(in crate::provider) server: Text,
+    pub(in crate::provider) namespace: Text,
+    pub(in crate::provider) name: Text,
+    #[serde(default)]
+    pub(in crate::provider) operation: Text,
+    #[serde(default)]
+    pub(in crate::provider) service: Value<ServiceModel>,
+    pub(in crate::provider) maintenance_id: Text,
+    pub(in crate::provider) when_off: Text,
+    pub(in crate::provider) proof: Text,
+    pub(in crate::provider) policy: Text,
+    pub(in crate::provider) require_claim: ValueBool,
+    pub(in crate::provider) escalate_after: Text,
+    pub(in crate::provider) reason: Text,
+    pub(in crate::provider) ticket: Text,
+    pub(in crate::provider) priority: ValueNumber,
+    pub(in crate::provider) window: Value<WindowModel>,
+    pub(in crate::provider) hold_place_for: Text,
+    pub(in crate::provider) triggers: Texts,
+    pub(in crate::provider) timeouts: Value<Timeouts>,
+    pub(in crate::provider) effect: Text,
+    pub(in crate::provider) state: Text,
+    pub(in crate::provider) outcome: Text,
+    pub(in crate::provider) requested_at: Text,
+    pub(in crate::provider) completed_at: Text,
+    pub(in crate::provider) lock_key: Text,
+    pub(in crate::provider) previous_power_state: Text,
+}
+
+/// The schema.
+#[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
+pub(in crate::provider) fn operation_schema() -> Schema {
+    use AttributeType::{Map, String};
+    let mut all = attributes([
+        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
+        (
+            "namespace",
+            required(
+                String,
+                "First part of the name under which the operation is found again after a crash. Changing it replaces.",
+            ),
+        ),
+        ("name", required(String, "Second part of that name. Changing it replaces.")),
+        (
+            "operation",
+            optional(
+                String,
+                "`On`, `ForceOff`, `GracefulShutdown`, `GracefulRestart`, `ForceRestart`, `PowerCycle` or `Nmi`: made once. Exactly one of `operation` and `service`. Changing it replaces, and so makes the new one.",
+            ),
+        ),
+        ("service", service_attribute()),
+        (
+            "maintenance_id",
+            optional(
+                String,
+                "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces.",
+            ),
+        ),
+        (
+            "when_off",
+            defaulted(
+                String,
+                "What a restart, a power cycle or an NMI does to a server that is off: `skip` (nothing; the default), `power_on` (switches it on instead) or `error`.",
+            ),
+        ),
+        (
+            "proof",
+            defaulted(
+                String,
+                "What has to be seen: `accepted` (the BMC took it), `power` (the power it leads to, and a new time of the last reset where the BMC tells one; the default) or `boot` (that, and that the operating system runs again; needs a BMC that shows boot progress). What is not seen in time is `Unproven`, with a warning, and is not repeated.",
+            ),
+        ),
+        (
+            "policy",
+            optional(
+                String,
+                "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`. Needed unless `maintenance_id` is given: then no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
+            ),
+        ),
+        (
+            "triggers",
+            optional(Map(Box::new(String)), "Any values; a change replaces, so that the operation is made again."),
+        ),
+        ("id", computed(String, "`namespace/name`.")),
+        (
+            "effect",
+            computed(
+                String,
+                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
+            ),
+        ),
+        (
+            "state",
+            computed(
+                String,
+                "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that goes on with an interrupted one.",
+            ),
+        ),
+        (
+            "outcome",
+            computed(
+                String,
+                "`Proven`, `Accepted`, `Skipped` (the server was as wanted, or off) or `Unproven`; null until it is made.",
+            ),
+        ),
+        ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
+        ("completed_at", computed(String, "When it was made (RFC 3339, UTC).")),
+        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
+        ("previous_power_state", computed(String, "The server's power before. Nothing is put back.")),
+        (
+            "timeouts",
+            timeouts([
+                (
+                    "create",
+                    "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`.",
+                ),
+                ("update", "For going on with an interrupted one. Default: `\"1h\"`."),
+                ("delete", "For leaving the queue. Default: `\"30m\"`."),
+            ]),
+        ),
+    ]);
+    all.extend(turn_attributes());
+    schema(
+        "Makes one power operation on a server, or lets its external system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
+         maintenance. Destroy touches nothing: the server stays as the operation left it.",
+        all,
+    )
+}
+
+impl OperationModel {
+    /// Fills what has a default.
+    pub(in crate::provider) fn set_defaults(&mut self) {
+        or_default(&mut self.priority, 0);
+        or_default(&mut self.when_off, "skip".to_owned());
+        or_default(&mut self.proof, "power".to_owned());
+        or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
+    }
+
+    /// Its name, once its parts are known.
+    pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
+        MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    /// What it says about its turn.
+    fn turn(&self) -> OwnTurn<'_> {
+        OwnTurn {
+            maintenance_id: &self.maintenance_id,
+            policy: &self.policy,
+            default_policy: None,
+            require_claim: &self.require_claim,
+            escalate_after: &self.escalate_after,
+            reason: &self.reason,
+            ticket: &self.ticket,
+            priority: &self.priority,
+            window: &self.window,
+            hold_place_for: &self.hold_place_for,
+        }
+    }
+
+    /// The parts that act on the server; `None` while one of them is not known.
+    pub(in crate::provider) fn acting(&self) -> Option<Spec> {
+        if let Value::Value(service) = &self.service {
+            let service = Some(Box::new(service.check(&mut Diagnostics::default())?));
+            return Some(Spec { service, ..Spec::new(Kind::Operation, given(&self.server)?) });
+        }
+        let (reset, when_off) = (ResetType::from_name(given(&self.operation)?)?, WhenOff::Skip);
+        let operation = Some(OperationSpec { reset, when_off, proof: Proof::Power });
+        Some(Spec { operation, ..Spec::new(Kind::Operation, given(&self.server)?) })
+    }
+
+    /// Checks everything that is known; tells what is asked, except the hold's incarnation, when nothing is wrong or
+    /// missing.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
+        let path = AttributePath::new;
+        check_names(diags, &self.namespace, &self.name);
+        short(diags, &self.server, path("server"), limits::SERVER);
+        check_triggers(diags, &self.triggers);
+        let service = self.check_service(diags);
+        let reset = one_of(diags, &self.operation, path("operation"), &ResetType::NAMES, ResetType::from_name);
+        let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
+        let proof = one_of(diags, &self.proof, path("proof"), &Proof::NAMES, Proof::from_name);
+        if reset == Some(ResetType::Nmi) && proof == Some(Proof::Boot) {
+            let detail = "An interrupt need not restart anything. Say proof = \"accepted\".";
+            bad(diags, path("proof"), "Not for this operation", detail);
+        }
+        check_timeouts(diags, &self.timeouts);
+        let base = Spec::new(Kind::Operation, given(&self.server).unwrap_or_default());
+        let spec = self.turn().check(diags, engine, base)?;
+        Some(Spec {
+            server: given(&self.server)?.to_owned(),
+            operation: match &service {
+                Some(_) => None,
+                None if !self.service.is_null() => return None,
+                None => Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
+            },
+            service: service.map(Box::new),
+            triggers: texts(&self.triggers),
+            ..spec
+        })
+    }
+
+    /// Checks that one of the two is asked for, and the service.
+    fn check_service(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
+        let both = !self.service.is_null() && !self.operation.is_null();
+        if both || (self.service.is_null() && self.operation.is_null()) {
+            let detail =
+                "Give operation, for a power operation, or service, for work of the external system, and not both.";
+            bad(diags, AttributePath::new("operation"), "Exactly one of operation and service", detail);
+        }
+        match &self.service {
+            Value::Value(service) => service.check(diags),
+            _ => None,
+        }
+    }
+
+    /// The attributes whose change makes it again.
+    pub(in crate::provider) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
+        let mut paths = Vec::new();
+        for (name, now, before) in [
+            ("server", &self.server, &prior.server),
+            ("namespace", &self.namespace, &prior.namespace),
+            ("name", &self.name, &prior.name),
+            ("operation", &self.operation, &prior.operation),
+            ("maintenance_id", &self.maintenance_id, &prior.maintenance_id),
+        ] {
+            if now != before {
+                paths.push(AttributePath::new(name));
+            }
+        }
+        if self.service != prior.service {
+            paths.push(AttributePath::new("service"));
+        }
+        if self.triggers != prior.triggers {
+            paths.push(AttributePath::new("triggers"));
+        }
+        paths
+    }
+
+    /// Everything the provider tells is not known yet.
+    pub(in crate::provider) fn unknown_outputs(&mut self) {
+        for text in [
+            &mut self.id,
+            &mut self.state,
+            &mut self.outcome,
+            &mut self.requested_at,
+            &mut self.completed_at,
+            &mut self.lock_key,
+            &mut self.previous_power_state,
+        ] {
+            *text = Value::Unknown;
+        }
+    }
+
+    /// Fills what the record tells.
+    pub(in crate::provider) fn show(&mut self, record: &Maintenance) {
+        let state = match &record.phase {
+            Phase::InMaintenance { .. } => "Completed",
+            phase => phase.name(),
+        };
+        self.id = Value::Value(record.id.to_string());
+        self.state = Value::Value(state.to_owned());
+        self.outcome = known(record.outcome.map(|outcome| outcome.to_string()));
+        self.requested_at = Value::Value(record.requested_at.to_string());
+        self.completed_at = known(record.started_at.map(|at| at.to_string()));
+        self.lock_key = Value::Value(record.lock_key.to_string());
+        self.previous_power_state = known(record.prior.as_ref().map(|prior| prior.power.to_string()));
+    }
+}

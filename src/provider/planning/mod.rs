@@ -1,0 +1,5 @@
+//! What reviewers ask before an apply: queue, preview and windows.
+
+pub(super) mod preview;
+pub(super) mod queue;
+pub(super) mod window;

@@ -1,0 +1,325 @@
+//! `metal_maintenance_preview`: what a maintenance of some servers would mean, as data for a comment on a pull request.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        queue::Ahead,
+        spec::{Kind, Policy, Spec},
+        window::OnClose,
+    },
+};
+
+use crate::provider::{
+    shared::boot::{self, BootModel, IgnitionModel, UrlModel},
+    shared::cell::Cell,
+    shared::prospect::{PlannedRequest, Prospect},
+    shared::schema::{attributes, computed, optional, required, schema},
+    shared::values::{Text, bad, check_priority, duration, given, known, one_of, power},
+    shared::window::{self, WindowModel, window_attribute},
+};
+
+/// How many BMCs are asked at once.
+const AT_ONCE: usize = 10;
+
+/// Somebody who is before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct AheadModel {
+    id: Text,
+    state: Text,
+    holds: ValueBool,
+    since: Text,
+    by: Text,
+    reason: Text,
+    expires_at: Text,
+    waits_for: Text,
+}
+
+/// One server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct PreviewModel {
+    server: Text,
+    effect: Text,
+    power_state: Text,
+    ahead: ValueList<AheadModel>,
+    owner: Text,
+    contact: Text,
+    approval_missing: ValueBool,
+    digest: Text,
+    window_opens_at: Text,
+    window_closes_at: Text,
+    earliest_start: Text,
+    problems: ValueList<Text>,
+    text: Text,
+}
+
+/// `boot_configuration`: without what is write-only, because a state keeps everything of a data source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct PreviewBootModel {
+    method: Text,
+    #[serde(default)]
+    image: Text,
+    #[serde(default)]
+    image_sha256: Text,
+    #[serde(default)]
+    ignition: Value<IgnitionModel>,
+    #[serde(default)]
+    once: ValueBool,
+    #[serde(default)]
+    boot_mode: Text,
+    #[serde(default)]
+    ready_when: Value<UrlModel>,
+}
+
+impl From<PreviewBootModel> for BootModel {
+    fn from(of: PreviewBootModel) -> Self {
+        let PreviewBootModel { method, image, image_sha256, ignition, once, boot_mode, ready_when } = of;
+        Self { method, image, image_sha256, ignition, once, boot_mode, ready_when, ..Self::default() }
+    }
+}
+
+/// A `metal_maintenance_preview` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct PreviewsModel {
+    servers: ValueList<Text>,
+    maintenance: Text,
+    policy: Text,
+    require_claim: ValueBool,
+    priority: ValueNumber,
+    server_power: Text,
+    boot_configuration: Value<PreviewBootModel>,
+    window: Value<WindowModel>,
+    timeout: Text,
+    previews: ValueList<PreviewModel>,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(in crate::provider) struct MaintenancePreview {
+    pub(in crate::provider) cell: Cell,
+}
+
+impl PreviewsModel {
+    /// What would be asked, without its server.
+    fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<(Spec, Option<Duration>)> {
+        let path = AttributePath::new;
+        let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);
+        if let Some(text) = given(&self.maintenance)
+            && let Err(problem) = text.parse::<MaintenanceId>()
+        {
+            bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
+        }
+        check_priority(diags, &self.priority, path("priority"));
+        let server_power = power(diags, &self.server_power, path("server_power"));
+        let boot = match &self.boot_configuration {
+            Value::Value(boot) => {
+                let mut boot = BootModel::from(boot.clone());
+                boot.set_defaults();
+                boot.check(diags, &path("boot_configuration"))
+            }
+            _ => None,
+        };
+        let window = window::asked(diags, &self.window, OnClose::Finish, engine).flatten();
+        let timeout = duration(diags, &self.timeout, path("timeout"));
+        let spec = Spec {
+            policy: policy.unwrap_or(Policy::Enforced),
+            require_claim: self.require_claim == Value::Value(true),
+            priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
+            server_power,
+            boot,
+            window,
+            ..Spec::new(Kind::Maintenance, "")
+        };
+        diags.errors.is_empty().then_some((spec, timeout))
+    }
+}
+
+async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeout: Option<Duration>) -> PreviewModel {
+    let mut problems = Vec::new();
+    let power = match engine.machine(&spec.server) {
+        Err(error) => {
+            problems.push(format!("{error}."));
+            None
+        }
+        Ok(machine) => match machine.observe().await {
+            Ok(seen) => Some(seen.power),
+            Err(error) => {
+                problems.push(format!("{error}."));
+                None
+            }
+        },
+    };
+    let key = engine.known_lock_key(&spec.server).await;
+    let prospect = Prospect::look(engine, &PlannedRequest::new(spec, id, timeout), key.as_ref(), power).await;
+    problems.extend(prospect.too_late.clone());
+    if !prospect.store_answered {
+        problems.push("The queue is not known.".to_owned());
+    }
+    let text = prospect.lines().join("\n");
+    let (owner, contact) = prospect.owner.unzip();
+    let (opens, closes) = prospect.window.unzip();
+    PreviewModel {
+        server: Value::Value(prospect.server),
+        effect: Value::Value(prospect.effect),
+        power_state: known(prospect.power.map(|power| power.to_string())),
+        ahead: Value::Value(prospect.ahead.into_iter().map(AheadModel::from).collect()),
+        owner: known(owner),
+        contact: known(contact.flatten()),
+        approval_missing: Value::Value(prospect.approval_missing),
+        digest: Value::Value(prospect.digest),
+        window_opens_at: known(opens.map(|at| at.to_string())),
+        window_closes_at: known(closes.map(|at| at.to_string())),
+        earliest_start: known(prospect.earliest.map(|at| at.to_string())),
+        problems: Value::Value(problems.into_iter().map(Value::Value).collect()),
+        text: Value::Value(text),
+    }
+}
+
+impl From<Ahead> for AheadModel {
+    fn from(ahead: Ahead) -> Self {
+        Self {
+            id: Value::Value(ahead.id.to_string()),
+            state: Value::Value(ahead.state.to_owned()),
+            holds: Value::Value(ahead.holds),
+            since: Value::Value(ahead.since.to_string()),
+            by: Value::Value(ahead.by.to_string()),
+            reason: known(ahead.reason),
+            expires_at: known(ahead.expires_at.map(|at| at.to_string())),
+            waits_for: known(ahead.hindrance),
+        }
+    }
+}
+
+#[async_trait]
+impl DataSource for MaintenancePreview {
+    type State<'a> = Value<PreviewsModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeList, Bool, List, Number, String};
+        let ahead = attributes([
+            ("id", computed(String, "`namespace/name` of the maintenance.")),
+            ("state", computed(String, "Its state.")),
+            ("holds", computed(Bool, "Whether it has the server; the others wait.")),
+            ("since", computed(String, "Since when it holds or waits (RFC 3339, UTC).")),
+            ("by", computed(String, "Who.")),
+            ("reason", computed(String, "Why.")),
+            ("expires_at", computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.")),
+            (
+                "waits_for",
+                computed(
+                    String,
+                    "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",
+                ),
+            ),
+        ]);
+        let one = attributes([
+            ("server", computed(String, "The server's name.")),
+            ("effect", computed(String, "What would happen to it, in words; empty when it is only taken.")),
+            ("power_state", computed(String, "Its power now; null when its BMC does not answer.")),
+            (
+                "ahead",
+                computed(AttributeList(ahead), "Who is before it: the holder first, then waiters in their order."),
+            ),
+            ("owner", computed(String, "The owner that claimed it; null: unclaimed.")),
+            ("contact", computed(String, "Where the owner is reached.")),
+            ("approval_missing", computed(Bool, "Whether it would wait for an approval.")),
+            (
+                "digest",
+                computed(
+                    String,
+                    "The digest that an approval beforehand would be bound to, if the maintenance asks exactly this.",
+                ),
+            ),
+            ("window_opens_at", computed(String, "When its window opens, or opened (RFC 3339, UTC).")),
+            ("window_closes_at", computed(String, "When it closes then (RFC 3339, UTC).")),
+            (
+                "earliest_start",
+                computed(
+                    String,
+                    "The earliest start (RFC 3339, UTC); null when it depends on an approval or on a maintenance without an end.",
+                ),
+            ),
+            (
+                "problems",
+                computed(
+                    List(Box::new(String)),
+                    "What is in the way or not known: a BMC that does not answer, a window that comes too late.",
+                ),
+            ),
+            ("text", computed(String, "All of it in sentences, as a plan of the maintenance would say it.")),
+        ]);
+        let mut all = attributes([
+            ("servers", required(List(Box::new(String)), "The servers' names in the provider's configuration.")),
+            (
+                "maintenance",
+                optional(
+                    String,
+                    "`namespace/name` of the maintenance that is meant: its own place in the queue is not counted as ahead, and an approval of it counts.",
+                ),
+            ),
+            ("policy", optional(String, "`Enforced` (the default) or `OwnerApproval`.")),
+            ("require_claim", optional(Bool, "As in the maintenance.")),
+            ("priority", optional(Number, "As in the maintenance. Default: `0`.")),
+            ("server_power", optional(String, "As in the maintenance.")),
+            (
+                "timeout",
+                optional(
+                    String,
+                    "How long create would wait; what comes later is a problem. Default: as long as it takes.",
+                ),
+            ),
+            ("previews", computed(AttributeList(one), "One entry a server, in the order of `servers`.")),
+        ]);
+        let mut boot = attributes(boot::attributes());
+        boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
+        all.insert(
+            "boot_configuration".to_owned(),
+            optional(AttributeType::AttributeSingle(boot), "As in the maintenance."),
+        );
+        all.insert("window".to_owned(), window_attribute());
+        Some(schema(
+            "What a maintenance of some servers would mean: what happens to them, who is before it, whose approval is \
+             missing, when it could start. Only reads, and works with BMCs and the store down.",
+            all,
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            model.check(diags, None);
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let (spec, timeout) = model.check(diags, Some(&engine))?;
+        let id: Option<MaintenanceId> = given(&model.maintenance).and_then(|text| text.parse().ok());
+        let Value::Value(servers) = &model.servers else { return None };
+        let specs: Vec<Spec> =
+            servers.iter().filter_map(given).map(|server| Spec { server: server.to_owned(), ..spec.clone() }).collect();
+        let looks: Vec<_> = specs.iter().map(|spec| Box::pin(preview(&engine, spec, id.as_ref(), timeout))).collect();
+        let looks = stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>();
+        model.previews = Value::Value(Box::pin(self.cell.unless_stopped(looks)).await?);
+        Some(Value::Value(model))
+    }
+}

@@ -1,0 +1,146 @@
+//! `metal_maintenance_queue`: who holds servers and who waits for them.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueList, ValueNumber},
+};
+
+use crate::{maintenance::report::Line, plugin::diagnostic};
+
+use crate::provider::{
+    shared::cell::Cell,
+    shared::schema::{attributes, computed, optional, schema},
+    shared::values::{Text, given, known, not_empty},
+};
+
+/// One entry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct EntryModel {
+    server: Text,
+    lock_key: Text,
+    id: Text,
+    state: Text,
+    position: ValueNumber,
+    waiting_for: Text,
+    requested_at: Text,
+    by: Text,
+    owner: Text,
+    reason: Text,
+    ticket: Text,
+    priority: ValueNumber,
+    expires_at: Text,
+    place_kept_until: Text,
+    generation: ValueNumber,
+}
+
+/// A `metal_maintenance_queue` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct QueueModel {
+    server: Text,
+    entries: ValueList<EntryModel>,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(in crate::provider) struct MaintenanceQueue {
+    pub(in crate::provider) cell: Cell,
+}
+
+#[async_trait]
+impl DataSource for MaintenanceQueue {
+    type State<'a> = Value<QueueModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeList, Number, String};
+        let entry = attributes([
+            ("server", computed(String, "The server's name, as the configuration that asked calls it.")),
+            ("lock_key", computed(String, "The hardware identity under which it is locked.")),
+            ("id", computed(String, "`namespace/name` of the maintenance.")),
+            ("state", computed(String, "Its state.")),
+            ("position", computed(Number, "`0` holds the server, `1` is next.")),
+            ("waiting_for", computed(String, "What it waits for; null when it does not wait.")),
+            ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
+            ("by", computed(String, "Who.")),
+            ("owner", computed(String, "The provider's `owner` that asked.")),
+            ("reason", computed(String, "Why.")),
+            ("ticket", computed(String, "Where it is discussed.")),
+            ("priority", computed(Number, "Its priority.")),
+            ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
+            ("place_kept_until", computed(String, "Until when its place is kept, while its run is away.")),
+            ("generation", computed(Number, "Its fencing number.")),
+        ]);
+        Some(schema(
+            "Who holds servers and who waits for them. Reads the coordination store only, no BMC.",
+            attributes([
+                ("server", optional(String, "Only entries for this name. Default: all.")),
+                (
+                    "entries",
+                    computed(
+                        AttributeList(entry),
+                        "Holders and waiters, by machine, in the order in which they are served.",
+                    ),
+                ),
+            ]),
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            not_empty(diags, &model.server, AttributePath::new("server"));
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let read = match given(&model.server) {
+            Some(server) => engine.queue_of(server).await,
+            None => engine.queue().await,
+        };
+        match read {
+            Ok(lines) => model.entries = Value::Value(lines.into_iter().map(EntryModel::from).collect()),
+            Err(error) => {
+                model.entries = Value::Null;
+                diags.add_warning(diagnostic(
+                    "The coordination store did not answer",
+                    format!("{error}. The queue is not known."),
+                    AttributePath::root(),
+                ));
+            }
+        }
+        Some(Value::Value(model))
+    }
+}
+
+impl From<Line> for EntryModel {
+    fn from(line: Line) -> Self {
+        let number = |n: u64| Value::Value(i64::try_from(n).unwrap_or(i64::MAX));
+        Self {
+            server: Value::Value(line.server),
+            lock_key: Value::Value(line.lock_key.0),
+            id: Value::Value(line.id.to_string()),
+            state: Value::Value(line.state.to_owned()),
+            position: number(line.position as u64),
+            waiting_for: known(line.waiting_for),
+            requested_at: Value::Value(line.requested_at.to_string()),
+            by: Value::Value(line.by.to_string()),
+            owner: Value::Value(line.owner),
+            reason: known(line.reason),
+            ticket: known(line.ticket),
+            priority: Value::Value(line.priority),
+            expires_at: known(line.expires_at.map(|at| at.to_string())),
+            place_kept_until: known(line.place_kept_until.map(|at| at.to_string())),
+            generation: number(line.generation),
+        }
+    }
+}

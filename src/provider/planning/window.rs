@@ -1,0 +1,129 @@
+//! `metal_maintenance_window`: when a window opens.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::maintenance::window::OnClose;
+
+use crate::provider::{
+    shared::cell::Cell,
+    shared::schema::{attributes, computed, optional, schema},
+    shared::values::{Text, bad, moment},
+    shared::window::{WindowModel, window_attribute},
+};
+
+/// How many openings are told when nothing is said.
+const COUNT: i64 = 5;
+/// The most that can be asked for.
+const MOST: i64 = 1000;
+
+/// One opening.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct OpeningModel {
+    start: Text,
+    end: Text,
+    local_start: Text,
+}
+
+/// A `metal_maintenance_window` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct WindowDataModel {
+    window: Value<WindowModel>,
+    from: Text,
+    limit: ValueNumber,
+    open: ValueBool,
+    openings: ValueList<OpeningModel>,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(in crate::provider) struct MaintenanceWindow {
+    pub(in crate::provider) cell: Cell,
+}
+
+impl WindowDataModel {
+    fn check(&self, diags: &mut Diagnostics) {
+        if self.window.is_null() {
+            bad(diags, AttributePath::new("window"), "A window is needed", "Give window, with a schedule or a name.");
+        }
+        if let Value::Value(count) = self.limit
+            && !(1..=MOST).contains(&count)
+        {
+            bad(
+                diags,
+                AttributePath::new("limit"),
+                "Not a possible value",
+                format!("{count} is not within 1 to {MOST}."),
+            );
+        }
+        moment(diags, &self.from, AttributePath::new("from"));
+        if let Value::Value(window) = &self.window {
+            window.check(diags, &AttributePath::new("window"), OnClose::Finish, None, None);
+        }
+    }
+}
+
+#[async_trait]
+impl DataSource for MaintenanceWindow {
+    type State<'a> = Value<WindowDataModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeList, Bool, Number, String};
+        let opening = attributes([
+            ("start", computed(String, "When it opens (RFC 3339, UTC).")),
+            ("end", computed(String, "When it closes (RFC 3339, UTC).")),
+            ("local_start", computed(String, "When it opens, on the clock of its time zone.")),
+        ]);
+        Some(schema(
+            "When a window opens next. Reads no BMC and no store.",
+            attributes([
+                ("window", window_attribute()),
+                ("from", optional(String, "The moment to look from (RFC 3339). Default: now.")),
+                ("limit", optional(Number, "How many openings. Default: `5`, at most `1000`.")),
+                ("open", computed(Bool, "Whether it is open at `from`.")),
+                (
+                    "openings",
+                    computed(AttributeList(opening), "The openings that end after `from`, the first one first."),
+                ),
+            ]),
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            model.check(diags);
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        model.check(diags);
+        let from = moment(diags, &model.from, AttributePath::new("from")).unwrap_or_else(|| engine.now());
+        let Value::Value(asked) = &model.window else { return None };
+        let at = AttributePath::new("window");
+        let window = asked.check(diags, &at, OnClose::Finish, Some(from), Some(engine.windows()))?.compile().ok()?;
+        let count = if let Value::Value(count) = model.limit { count } else { COUNT };
+        let shown = window.openings(from).take(usize::try_from(count).unwrap_or(0)).map(|opening| OpeningModel {
+            start: Value::Value(opening.start.to_string()),
+            end: Value::Value(opening.end.to_string()),
+            local_start: Value::Value(window.shown(opening.start)),
+        });
+        let openings = shown.collect();
+        model.openings = Value::Value(openings);
+        model.open = Value::Value(window.open_at(from).is_some());
+        Some(Value::Value(model))
+    }
+}

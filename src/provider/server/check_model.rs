@@ -1,0 +1,102 @@
+//! `check` of `metal_server`: what the command `check` shows, as attributes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueBool, ValueList, ValueNumber},
+};
+
+use crate::engine::ServerCheck;
+
+use crate::provider::{
+    shared::schema::{computed, object},
+    shared::values::{Text, known},
+};
+
+/// `check`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct CheckModel {
+    usable: ValueBool,
+    problems: ValueList<Text>,
+    certificate_sha256: Text,
+    certificate_expires_at: Text,
+    username: Text,
+    role: Text,
+    privileges: ValueList<Text>,
+    identifiers: ValueList<Text>,
+    resets: ValueList<Text>,
+    boot_sources: ValueList<Text>,
+    drives: ValueList<Text>,
+    slowest_read_ms: ValueNumber,
+    lacks: Value<BTreeMap<String, ValueList<Text>>>,
+}
+
+/// The schema of `check`.
+pub(in crate::provider) fn check_attribute() -> Attribute {
+    use AttributeType::{Bool, List, Map, Number, String};
+    let texts = || List(Box::new(String));
+    computed(
+        object([
+            ("usable", computed(Bool, "Whether nothing stands against a maintenance that holds it.")),
+            ("problems", computed(texts(), "What stands against it, and what to do.")),
+            (
+                "certificate_sha256",
+                computed(String, "SHA-256 of the certificate that the BMC presents; null without TLS."),
+            ),
+            ("certificate_expires_at", computed(String, "End of its validity (RFC 3339, UTC).")),
+            ("username", computed(String, "The account in use.")),
+            ("role", computed(String, "Its role, where the BMC shows it.")),
+            ("privileges", computed(texts(), "Its privileges, where the BMC shows them.")),
+            ("identifiers", computed(texts(), "The identifiers that the lock key rests on, the best first.")),
+            ("resets", computed(texts(), "Accepted power changes.")),
+            ("boot_sources", computed(texts(), "Accepted targets of the boot override.")),
+            ("drives", computed(texts(), "Virtual drives that can be used.")),
+            ("slowest_read_ms", computed(Number, "The slowest read of the BMC in this run, in milliseconds.")),
+            (
+                "lacks",
+                computed(
+                    Map(Box::new(texts())),
+                    "What the server lacks for each kind of maintenance (`hold`, `power on`, `power off`, `http`, `pxe`, \
+                     `virtual_media`, `disk`); an empty list: it is possible.",
+                ),
+            ),
+        ]),
+        "With `check_capabilities = true`: what the command `check` shows; otherwise null.",
+    )
+}
+
+fn list(values: impl IntoIterator<Item = String>) -> ValueList<Text> {
+    Value::Value(values.into_iter().map(Value::Value).collect())
+}
+
+impl From<ServerCheck> for CheckModel {
+    fn from(check: ServerCheck) -> Self {
+        let problems: Vec<String> =
+            check.problems().into_iter().map(|(problem, advice)| format!("{problem}. {advice}")).collect();
+        let identifiers = check.identity.as_ref().and_then(|identity| identity.as_ref().ok());
+        let capabilities = check.capabilities.as_ref();
+        Self {
+            usable: Value::Value(check.is_usable()),
+            problems: list(problems),
+            certificate_sha256: known(check.certificate.as_ref().map(|one| one.sha256.clone())),
+            certificate_expires_at: known(
+                check.certificate.as_ref().and_then(|one| one.expires).map(|at| at.to_string()),
+            ),
+            username: known(check.account.as_ref().map(|account| account.username.clone())),
+            role: known(check.account.as_ref().and_then(|account| account.role.clone())),
+            privileges: check.account.and_then(|account| account.privileges).map_or(Value::Null, list),
+            identifiers: identifiers.map_or(Value::Null, |(_, all)| list(all.clone())),
+            resets: capabilities.map_or(Value::Null, |has| list(has.resets.iter().map(ToString::to_string))),
+            boot_sources: capabilities.map_or(Value::Null, |has| list(has.boot_targets.clone())),
+            drives: list(check.drives.into_iter().map(|drive| drive.slot)),
+            slowest_read_ms: check.timing.map_or(Value::Null, |timing| {
+                Value::Value(i64::try_from(timing.slowest_read.as_millis()).unwrap_or(i64::MAX))
+            }),
+            lacks: Value::Value(
+                check.abilities.into_iter().map(|one| (one.kind.to_owned(), list(one.lacks))).collect(),
+            ),
+        }
+    }
+}

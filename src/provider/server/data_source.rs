@@ -1,0 +1,315 @@
+//! `metal_server`: what a server is now and who holds it.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{
+    backend::BackendError,
+    maintenance::{queue, restrictions::Block},
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    server::check_model::{CheckModel, check_attribute},
+    shared::cell::Cell,
+    shared::diagnostics::{of_engine, of_machine, silent},
+    shared::schema::{attributes, computed, object, optional, required, schema},
+    shared::values::{Text, Texts, bad, given, known, not_empty},
+};
+
+/// `holder`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct HolderModel {
+    id: Text,
+    state: Text,
+    since: Text,
+    by: Text,
+    reason: Text,
+    expires_at: Text,
+    generation: ValueNumber,
+}
+
+/// `block`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct BlockModel {
+    until: Text,
+    since: Text,
+    by: Text,
+    reason: Text,
+    released: Text,
+}
+
+impl From<&Block> for BlockModel {
+    fn from(block: &Block) -> Self {
+        Self {
+            until: Value::Value(block.until.to_string()),
+            since: Value::Value(block.since.to_string()),
+            by: Value::Value(block.by.to_string()),
+            reason: Value::Value(block.reason.clone()),
+            released: Value::Value(block.id.to_string()),
+        }
+    }
+}
+
+/// A `metal_server` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct ServerModel {
+    name: Text,
+    address: Text,
+    reachable: ValueBool,
+    lock_key: Text,
+    power_state: Text,
+    boot_progress: Text,
+    boot_override_enabled: Text,
+    boot_override_target: Text,
+    health: Text,
+    manufacturer: Text,
+    model: Text,
+    serial_number: Text,
+    host_name: Text,
+    holder: Value<HolderModel>,
+    block: Value<BlockModel>,
+    queue_length: ValueNumber,
+    state: Text,
+    claim: Text,
+    endpoint: Text,
+    system_id: Text,
+    labels: Texts,
+    gates: Texts,
+    check_capabilities: ValueBool,
+    check: Value<CheckModel>,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(in crate::provider) struct Server {
+    pub(in crate::provider) cell: Cell,
+}
+
+#[async_trait]
+impl DataSource for Server {
+    type State<'a> = Value<ServerModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{Bool, Map, Number, String};
+        Some(schema(
+            "What a server is now, and who holds it. Reads only; when the BMC or the coordination store does not answer, \
+             what it would have told is null and a warning says so. A wrong password, an untrusted certificate and a wrong \
+             `system_id` are errors.",
+            attributes([
+                ("name", required(String, "The server's name in the provider's configuration.")),
+                (
+                    "check_capabilities",
+                    optional(
+                        Bool,
+                        "Also read what the command `check` shows: about ten requests more. Default: `false`.",
+                    ),
+                ),
+                ("check", check_attribute()),
+                (
+                    "endpoint",
+                    computed(
+                        String,
+                        "The address of its BMC, for other Redfish providers; null with `metal_operator`.",
+                    ),
+                ),
+                (
+                    "system_id",
+                    computed(
+                        String,
+                        "Its system behind that BMC: as configured, else as found; null while it is not known.",
+                    ),
+                ),
+                ("labels", computed(Map(Box::new(String)), "Its labels in the inventory.")),
+                (
+                    "gates",
+                    computed(
+                        Map(Box::new(String)),
+                        "What the gates before it say, by their names: `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
+                    ),
+                ),
+                ("address", computed(String, "Where its BMC is reached, without credentials.")),
+                ("reachable", computed(Bool, "Whether the BMC answered.")),
+                (
+                    "lock_key",
+                    computed(String, "The hardware identity under which it is locked; null while it is not known."),
+                ),
+                ("power_state", computed(String, "`On`, `Off`, `PoweringOn`, `PoweringOff`, `Paused` or `Unknown`.")),
+                ("boot_progress", computed(String, "How far it has booted, where the BMC tells.")),
+                ("boot_override_enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
+                ("boot_override_target", computed(String, "The boot source of the override.")),
+                ("health", computed(String, "`OK`, `Warning` or `Critical`, where the BMC tells.")),
+                ("manufacturer", computed(String, "Its maker.")),
+                ("model", computed(String, "Its model.")),
+                ("serial_number", computed(String, "Its serial number.")),
+                ("host_name", computed(String, "The name of its operating system, where the BMC knows it.")),
+                (
+                    "holder",
+                    computed(
+                        object([
+                            ("id", computed(String, "`namespace/name` of the maintenance.")),
+                            ("state", computed(String, "Its state.")),
+                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
+                            ("by", computed(String, "Who.")),
+                            ("reason", computed(String, "Why.")),
+                            ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
+                            ("generation", computed(Number, "Its fencing number.")),
+                        ]),
+                        "The maintenance that holds it; null when the server is free.",
+                    ),
+                ),
+                (
+                    "block",
+                    computed(
+                        object([
+                            ("until", computed(String, "Until when (RFC 3339, UTC).")),
+                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
+                            ("by", computed(String, "Who blocked it.")),
+                            ("reason", computed(String, "Why.")),
+                            (
+                                "released",
+                                computed(String, "`namespace/name` of the maintenance that was released with it."),
+                            ),
+                        ]),
+                        "The time during which no maintenance takes it (`release --block`); null when it is not blocked.",
+                    ),
+                ),
+                (
+                    "state",
+                    computed(
+                        String,
+                        "The state in its external system: of the Server (`metal_operator`, for example `Available`), of the BareMetalHost (`metal3`, for example `provisioned (detached)`), of the node (`ironic`, for example `active (maintenance)`); else null.",
+                    ),
+                ),
+                (
+                    "claim",
+                    computed(
+                        String,
+                        "What uses it there: `namespace/name` of the ServerClaim (`metal_operator`), kind and name of the consumer (`metal3`), the UUID of the instance (`ironic`); else null.",
+                    ),
+                ),
+                ("queue_length", computed(Number, "How many wait for it, the holder not counted.")),
+            ]),
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            not_empty(diags, &model.name, AttributePath::new("name"));
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let name = given(&model.name)?.to_owned();
+        let machine = match engine.machine(&name) {
+            Ok(machine) => machine,
+            Err(error) => {
+                let mut problem = of_engine(&name, &error);
+                problem.attribute = AttributePath::new("name");
+                diags.add_error(problem);
+                return None;
+            }
+        };
+        model.address = Value::Value(machine.address());
+        match self.cell.unless_stopped(machine.observe()).await? {
+            Ok(view) => {
+                let boot = view.boot.unwrap_or_default();
+                model.reachable = Value::Value(true);
+                model.power_state = Value::Value(view.power.to_string());
+                model.boot_progress = known(view.boot_progress);
+                model.boot_override_enabled = known(boot.enabled);
+                model.boot_override_target = known(boot.target);
+                model.health = known(view.health);
+                model.manufacturer = known(view.description.manufacturer);
+                model.model = known(view.description.model);
+                model.serial_number = known(view.description.serial_number);
+                model.host_name = known(view.description.host_name);
+            }
+            // Also in a cluster a server that is not there is a mistake, and no machine that is away.
+            Err(error @ BackendError::Missing { .. }) => {
+                bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
+                return None;
+            }
+            Err(error) if error.is_misconfigured() => {
+                let mut problem = of_machine(&name, &error);
+                problem.attribute = AttributePath::new("name");
+                diags.add_error(problem);
+                return None;
+            }
+            Err(error) => {
+                model.reachable = Value::Value(false);
+                diags.add_warning(diagnostic(
+                    silent(&error),
+                    format!("{name}: {error}. What it would have told is null."),
+                    AttributePath::root(),
+                ));
+            }
+        }
+        let listed = engine.backend().listed(&name);
+        model.endpoint = known(listed.endpoint);
+        model.labels = Value::Value(listed.labels.into_iter().map(|(name, text)| (name, Value::Value(text))).collect());
+        let found = match (listed.system_id, &model.reachable, &model.endpoint) {
+            (None, Value::Value(true), Value::Value(_)) => {
+                self.cell.unless_stopped(machine.identify()).await?.ok().and_then(|seen| seen.system_id())
+            }
+            (configured, _, _) => configured,
+        };
+        model.system_id = known(found);
+        if model.check_capabilities == Value::Value(true) {
+            match self.cell.unless_stopped(engine.check(&name)).await? {
+                Ok(check) => model.check = Value::Value(check.into()),
+                Err(error) => {
+                    diags.add_error(of_engine(&name, &error));
+                    return None;
+                }
+            }
+        }
+        let gates = self.cell.unless_stopped(engine.gate_states(&name)).await?;
+        model.gates = Value::Value(gates.into_iter().map(|(gate, state)| (gate, Value::Value(state))).collect());
+        if let Some(found) = engine.backend().external_state(&name).await {
+            model.state = known(Some(found.state).filter(|state| !state.is_empty()));
+            model.claim = known(found.user);
+        }
+        let Some(key) = engine.known_lock_key(&name).await else { return Some(Value::Value(model)) };
+        model.lock_key = Value::Value(key.to_string());
+        match engine.store().view(&key).await {
+            Ok(view) => {
+                let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now).len();
+                model.block = view.lock.block(view.now).map_or(Value::Null, |block| Value::Value(block.into()));
+                model.queue_length = Value::Value(i64::try_from(waiting).unwrap_or(i64::MAX));
+                model.holder = view.lock.holder().map_or(Value::Null, |holder| {
+                    let holder = queue::describe(&view.lock, holder, &view.leases, view.now);
+                    Value::Value(HolderModel {
+                        id: Value::Value(holder.id.to_string()),
+                        state: Value::Value(holder.state.to_owned()),
+                        since: Value::Value(holder.since.to_string()),
+                        by: Value::Value(holder.by.to_string()),
+                        reason: known(holder.reason),
+                        expires_at: known(holder.expires_at.map(|at| at.to_string())),
+                        generation: Value::Value(i64::try_from(holder.generation).unwrap_or(i64::MAX)),
+                    })
+                });
+            }
+            Err(error) => diags.add_warning(diagnostic(
+                "The coordination store did not answer",
+                format!("{name}: {error}. Who holds it is not known."),
+                AttributePath::root(),
+            )),
+        }
+        Some(Value::Value(model))
+    }
+}

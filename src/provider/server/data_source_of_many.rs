@@ -1,0 +1,139 @@
+//! `metal_servers`: the servers of the inventory.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, DataSource, Diagnostics,
+    schema::{AttributeType, Schema},
+    value::{Value, ValueList},
+};
+
+use crate::{
+    backend::{Listed, exported, plug::PLUGINS},
+    maintenance::pattern,
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    shared::cell::Cell,
+    shared::diagnostics::of_machine,
+    shared::schema::{attributes, computed, optional, schema},
+    shared::values::{Text, Texts, given, known, not_empty, one_of, texts},
+};
+
+/// One server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct ListedModel {
+    endpoint: Text,
+    system_id: Text,
+    labels: Texts,
+    backend: Text,
+}
+
+/// A `metal_servers` in configuration and state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct ServersModel {
+    name_pattern: Text,
+    labels: Texts,
+    backend: Text,
+    names: ValueList<Text>,
+    servers: Value<BTreeMap<String, ListedModel>>,
+    inventory: Text,
+}
+
+/// The data source type.
+#[derive(Debug)]
+pub(in crate::provider) struct Servers {
+    pub(in crate::provider) cell: Cell,
+}
+
+impl ServersModel {
+    fn selects(&self, name: &str, listed: &Listed) -> bool {
+        given(&self.name_pattern).is_none_or(|pattern| pattern::fits(pattern, name))
+            && given(&self.backend).is_none_or(|backend| backend == listed.backend)
+            && texts(&self.labels).iter().all(|(label, value)| listed.labels.get(label) == Some(value))
+    }
+}
+
+impl From<&Listed> for ListedModel {
+    fn from(listed: &Listed) -> Self {
+        let labels = listed.labels.iter().map(|(name, text)| (name.clone(), Value::Value(text.clone())));
+        Self {
+            endpoint: known(listed.endpoint.clone()),
+            system_id: known(listed.system_id.clone()),
+            labels: Value::Value(labels.collect()),
+            backend: Value::Value(listed.backend.to_owned()),
+        }
+    }
+}
+
+#[async_trait]
+impl DataSource for Servers {
+    type State<'a> = Value<ServersModel>;
+    type ProviderMetaState<'a> = Value<()>;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeMap, List, Map, String};
+        let server = attributes([
+            ("endpoint", computed(String, "The address of its BMC; null with `metal_operator`.")),
+            ("system_id", computed(String, "Its configured system; null where the BMC has only one.")),
+            ("labels", computed(Map(Box::new(String)), "Its labels.")),
+            ("backend", computed(String, "`redfish` or `metal_operator`.")),
+        ]);
+        Some(schema(
+            "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
+             `metal_operator` it lists the Servers of the cluster.",
+            attributes([
+                ("name_pattern", optional(String, "Only names that fit: `*` is any text, `?` one character.")),
+                ("labels", optional(Map(Box::new(String)), "Only servers that have all of these labels.")),
+                ("backend", optional(String, "Only servers of this backend: `redfish` or `metal_operator`.")),
+                ("names", computed(List(Box::new(String)), "Their names, sorted.")),
+                ("servers", computed(AttributeMap(server), "The servers by name.")),
+                (
+                    "inventory",
+                    computed(
+                        String,
+                        "The same servers as an inventory file in JSON, without passwords, for the command line.",
+                    ),
+                ),
+            ]),
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
+        if let Value::Value(model) = config {
+            not_empty(diags, &model.name_pattern, AttributePath::new("name_pattern"));
+            let backends: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+            one_of(diags, &model.backend, AttributePath::new("backend"), &backends, |text| {
+                backends.contains(&text).then_some(())
+            });
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        config: Self::State<'a>,
+        _meta: Self::ProviderMetaState<'a>,
+    ) -> Option<Self::State<'a>> {
+        let Value::Value(mut model) = config else { return Some(Value::Null) };
+        let engine = self.cell.engine(diags)?;
+        let found = match self.cell.unless_stopped(engine.backend().inventory()).await? {
+            Ok(found) => found,
+            Err(error) => {
+                let problem = of_machine("the inventory", &error);
+                diags.add_error(diagnostic("The servers cannot be listed", problem.detail, AttributePath::root()));
+                return None;
+            }
+        };
+        let chosen: BTreeMap<String, Listed> =
+            found.into_iter().filter(|(name, listed)| model.selects(name, listed)).collect();
+        model.names = Value::Value(chosen.keys().cloned().map(Value::Value).collect());
+        model.servers = Value::Value(chosen.iter().map(|(name, listed)| (name.clone(), listed.into())).collect());
+        model.inventory = Value::Value(exported(&chosen));
+        Some(Value::Value(model))
+    }
+}

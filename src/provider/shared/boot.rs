@@ -1,0 +1,343 @@
+//! What both resources say about booting: attributes, model, checks.
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        machine::Ignition,
+        spec::{BootMethod, BootSpec, UrlCheck},
+    },
+};
+
+use crate::provider::{
+    shared::schema::{defaulted, object, optional},
+    shared::values::{Text, bad, boot_mode, given, known, not_empty, one_of, or_default, web_url},
+    shared::write_only::{WriteOnly, sha256},
+};
+
+/// `ready_when`, `complete_when`: a URL that must answer with a status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct UrlModel {
+    /// What is asked with GET.
+    #[serde(default)]
+    pub(in crate::provider) url: Text,
+    /// The status that counts.
+    #[serde(default)]
+    pub(in crate::provider) status: ValueNumber,
+}
+
+/// `ignition`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct IgnitionModel {
+    #[serde(default)]
+    url: Text,
+    #[serde(default)]
+    file: Text,
+    #[serde(default)]
+    secret_name: Text,
+}
+
+impl IgnitionModel {
+    /// A Secret that is there.
+    pub(in crate::provider) fn of_secret(name: &str) -> Self {
+        Self { secret_name: Value::Value(name.to_owned()), ..Self::default() }
+    }
+
+    /// Whether it is a local file.
+    pub(in crate::provider) fn is_file(&self) -> bool {
+        !self.file.is_null()
+    }
+
+    /// What is meant, and its content where this process has it.
+    pub(in crate::provider) fn check(
+        &self,
+        diags: &mut Diagnostics,
+        at: &AttributePath,
+    ) -> Option<(Ignition, Option<SecretString>)> {
+        match (given(&self.file), given(&self.secret_name), given(&self.url)) {
+            (None, Some(name), None) => Some((Ignition::Secret(name.to_owned()), None)),
+            (Some(path), None, None) => match std::fs::read_to_string(path) {
+                Ok(content) => {
+                    let content = SecretString::from(content);
+                    Some((Ignition::Content(sha256(&content)), Some(content)))
+                }
+                Err(error) => {
+                    let at = at.clone().attribute("file");
+                    bad(diags, at, "The ignition file cannot be read", format!("{path:?}: {error}."));
+                    None
+                }
+            },
+            (None, None, Some(_)) => {
+                let detail =
+                    "A boot operator serves ignition from a Secret: give file, from which one is made, or secret_name.";
+                bad(diags, at.clone().attribute("url"), "Not with boot_operator", detail);
+                None
+            }
+            (None, None, None) => None,
+            _ => {
+                bad(diags, at.clone(), "One source is possible", "Give file or secret_name, not several.");
+                None
+            }
+        }
+    }
+}
+
+/// What is said about booting.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct BootModel {
+    pub(in crate::provider) method: Text,
+    #[serde(default)]
+    pub(in crate::provider) image: Text,
+    #[serde(default)]
+    pub(in crate::provider) image_sha256: Text,
+    #[serde(default)]
+    pub(in crate::provider) ignition: Value<IgnitionModel>,
+    #[serde(default)]
+    pub(in crate::provider) ignition_wo: WriteOnly,
+    #[serde(default)]
+    pub(in crate::provider) ignition_wo_version: ValueNumber,
+    #[serde(default)]
+    pub(in crate::provider) once: ValueBool,
+    #[serde(default)]
+    pub(in crate::provider) boot_mode: Text,
+    #[serde(default)]
+    pub(in crate::provider) ready_when: Value<UrlModel>,
+}
+
+/// The attributes of [`BootModel`] besides `method`, which one type requires and another nests.
+pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
+    [
+        (
+            "image",
+            optional(
+                AttributeType::String,
+                "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
+                 before the server is touched; the server's BMC or firmware must reach it too. For `boot_operator` the \
+                 image's name in its registry. State and plan hold it as it is given; records, logs and messages hold it \
+                 without user, query and fragment. Mark a signed address as sensitive.",
+            ),
+        ),
+        (
+            "image_sha256",
+            optional(
+                AttributeType::String,
+                "The image's SHA-256. The image is read once and compared before the server is touched.",
+            ),
+        ),
+        (
+            "ignition",
+            optional(
+                object([
+                    ("url", optional(AttributeType::String, "Where the ignition file is served.")),
+                    (
+                        "file",
+                        optional(
+                            AttributeType::String,
+                            "A local file. With `boot_operator` a Secret is made of it that goes with the maintenance; its content \
+                             is in no plan, state or record.",
+                        ),
+                    ),
+                    (
+                        "secret_name",
+                        optional(
+                            AttributeType::String,
+                            "The name of a Secret with the key `ignition`, in the namespace of the provider's `metal_operator`.",
+                        ),
+                    ),
+                ]),
+                "An ignition file for the booted system, with `boot_operator`. Redfish has no way to hand one over, so that \
+                 the other methods refuse it.",
+            ),
+        ),
+        (
+            "once",
+            defaulted(
+                AttributeType::Bool,
+                "Whether the override holds for the next boot only. Default: `true`. With `false` every boot uses it \
+                 until it is put back.",
+            ),
+        ),
+        (
+            "boot_mode",
+            optional(AttributeType::String, "`UEFI` or `Legacy`. Default: the server's mode is left as it is."),
+        ),
+        (
+            "ready_when",
+            optional(
+                object([
+                    ("url", optional(AttributeType::String, "What is asked with GET.")),
+                    ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
+                ]),
+                "Readiness check of the boot environment. The server is not switched on before this URL answers with this \
+                 status.",
+            ),
+        ),
+    ]
+}
+
+impl BootModel {
+    /// Fills what has a default.
+    pub(in crate::provider) fn set_defaults(&mut self) {
+        or_default(&mut self.once, true);
+        if let Value::Value(check) = &mut self.ready_when {
+            or_default(&mut check.status, 200);
+        }
+    }
+
+    /// Checks what is known and turns it into rules' terms; `None` when something is wrong or not known yet.
+    pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
+        let path = |name: &'static str| at.clone().attribute(name);
+        let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
+        let operated = method == Some(BootMethod::BootOperator);
+        let image = if operated {
+            not_empty(diags, &self.image, path("image"));
+            given(&self.image).map(str::to_owned)
+        } else {
+            web_url(diags, &self.image, path("image"))
+        };
+        let digest = self.check_digest(diags, path("image_sha256"));
+        let given_twice = !self.ignition.is_null() && !self.ignition_wo.is_absent();
+        let ignition = match &self.ignition {
+            _ if given_twice => {
+                bad(diags, path("ignition_wo"), "One source is possible", "Give ignition or ignition_wo, not both.");
+                None
+            }
+            _ if method.is_some() && !operated && !(self.ignition.is_null() && self.ignition_wo.is_absent()) => {
+                bad(
+                    diags,
+                    path(if self.ignition.is_null() { "ignition_wo" } else { "ignition" }),
+                    "Ignition cannot be handed over",
+                    "Only method = \"boot_operator\" gives a server an ignition file; Redfish knows no way to. Build it into the \
+                     image, or name it on the image's kernel command line.",
+                );
+                None
+            }
+            Value::Value(ignition) => ignition.check(diags, &path("ignition")).map(|(ignition, _)| ignition),
+            _ => self.ignition_wo.content().map(|content| Ignition::Content(sha256(content))),
+        };
+        if operated && self.image_sha256 != Value::Null {
+            bad(
+                diags,
+                path("image_sha256"),
+                "Not with boot_operator",
+                "Name the image by its digest instead: name@sha256:….",
+            );
+        }
+        let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
+        let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
+        match method {
+            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::BootOperator) if self.image.is_null() => {
+                bad(
+                    diags,
+                    path("image"),
+                    "An image is needed",
+                    format!("Method {:?} boots an image: say which.", given(&self.method).unwrap_or_default()),
+                );
+            }
+            Some(BootMethod::Pxe | BootMethod::Disk) if !self.image.is_null() => bad(
+                diags,
+                path("image"),
+                "No image is possible",
+                format!(
+                    "Method {:?} boots what the network or the disk offers; the image would be ignored.",
+                    given(&self.method).unwrap_or_default()
+                ),
+            ),
+            _ => {}
+        }
+        if !self.image_sha256.is_null() && self.image.is_null() {
+            bad(diags, path("image_sha256"), "No image to compare", "Give image too, or leave image_sha256 out.");
+        }
+        let once = match self.once {
+            Value::Value(once) => once,
+            _ => true,
+        };
+        Some(BootSpec { ignition, method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+    }
+
+    /// Gives the content that the configuration has to the backend: a record only names it.
+    pub(in crate::provider) fn hand_over(&self, engine: &Engine) {
+        if let Value::Value(ignition) = &self.ignition
+            && let Some((Ignition::Content(sha256), Some(content))) =
+                ignition.check(&mut Diagnostics::default(), &AttributePath::root())
+        {
+            engine.backend().keep(sha256, content);
+        }
+        if let Some(content) = self.ignition_wo.content() {
+            engine.backend().keep(sha256(content), content.clone());
+        }
+    }
+
+    /// Checks that content and version of `ignition_wo` come together. Of a configuration only: a state has no content.
+    pub(in crate::provider) fn check_write_only(&self, diags: &mut Diagnostics, at: &AttributePath) {
+        self.ignition_wo.check_version(diags, &self.ignition_wo_version, at, "ignition_wo");
+    }
+
+    fn check_digest(&self, diags: &mut Diagnostics, path: AttributePath) -> Option<String> {
+        let text = given(&self.image_sha256)?.to_ascii_lowercase();
+        if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Some(text);
+        }
+        bad(
+            diags,
+            path,
+            "Not a SHA-256",
+            format!("A SHA-256 has 64 hexadecimal digits; this has {} characters.", text.chars().count()),
+        );
+        None
+    }
+}
+
+/// A checked URL and status.
+pub(in crate::provider) fn check_url(
+    diags: &mut Diagnostics,
+    value: &Value<UrlModel>,
+    at: &AttributePath,
+) -> Option<UrlCheck> {
+    let Value::Value(check) = value else { return None };
+    if check.url.is_null() {
+        bad(diags, at.clone().attribute("url"), "A URL is needed", "Say which URL must answer.");
+    }
+    let url = web_url(diags, &check.url, at.clone().attribute("url"));
+    let status = match check.status {
+        Value::Value(status) => status,
+        _ => 200,
+    };
+    let status = u16::try_from(status).ok().filter(|status| (100..600).contains(status));
+    if status.is_none() {
+        bad(diags, at.clone().attribute("status"), "Not an HTTP status", "A status is a number from 100 to 599.");
+    }
+    Some(UrlCheck { url: url?, status: status? })
+}
+
+impl From<&BootSpec> for BootModel {
+    fn from(spec: &BootSpec) -> Self {
+        Self {
+            method: Value::Value(spec.method.name().to_owned()),
+            image: known(spec.image.clone()),
+            image_sha256: known(spec.image_sha256.clone()),
+            // A content is in no record, so that nothing tells where it came from.
+            ignition: match &spec.ignition {
+                Some(Ignition::Secret(name)) => Value::Value(IgnitionModel::of_secret(name)),
+                _ => Value::Null,
+            },
+            ignition_wo: WriteOnly::default(),
+            ignition_wo_version: Value::Null,
+            once: Value::Value(spec.once),
+            boot_mode: known(spec.boot_mode.map(|mode| mode.as_redfish().to_owned())),
+            ready_when: spec.ready_when.as_ref().map_or(Value::Null, |check| {
+                Value::Value(UrlModel {
+                    url: Value::Value(check.url.clone()),
+                    status: Value::Value(i64::from(check.status)),
+                })
+            }),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Whether a server that was started booted what it was given, as far as its BMC shows that.
+
+use tf_provider::{AttributePath, Diagnostics};
+
+use crate::{
+    maintenance::{
+        operate::Outcome,
+        spec::{BootMethod, Kind},
+        state::Maintenance,
+    },
+    plugin::diagnostic,
+};
+
+/// Summary of a warning: the server runs, and what it booted is unknown.
+const NOT_PROVEN: &str = "A boot from virtual media is not proven";
+
+/// Warns where a server was started from a virtual drive and nothing shows that it booted that drive.
+pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
+    let by_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
+    if record.spec.kind == Kind::Operation || !by_drive || record.outcome != Some(Outcome::Unproven) {
+        return;
+    }
+    diags.add_warning(diagnostic(
+        NOT_PROVEN,
+        format!(
+            "{}: the image is in a virtual drive, the boot override was accepted and the server is on. The BMC does not show \
+             which system was booted: not proven. Check the console. If the server booted its disk, set boot_target or media_slot \
+             for it in redfish.servers or in the inventory file.",
+            record.server()
+        ),
+        AttributePath::root(),
+    ));
+}

@@ -1,0 +1,393 @@
+//! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and what to do.
+
+use tf_provider::{AttributePath, Diagnostic};
+
+use crate::{
+    backend::BackendError,
+    engine::EngineError,
+    maintenance::{location::Elsewhere, lock::Refusal, queue::shown_time, state::Maintenance},
+    plugin::diagnostic,
+    store::StoreError,
+};
+
+use crate::provider::shared::identity::of_identity;
+
+/// Nothing was done, and nothing is known about the server.
+pub(in crate::provider) const NOTHING_DONE: &str = "Nothing was done to the server.";
+
+/// What to do where the configuration reaches another place than the record's.
+const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. Configure the provider for the backend and \
+                         cluster of the maintenance; its namespace is taken from the record.";
+
+/// What to do about a store that lost commits.
+pub(in crate::provider) const AFTER_A_RESTORE: &str = "A backup, a snapshot or a standby replaced newer data. Stop all runs, then follow \
+    the guide \"After a restore\": terraform-provider-metal store restored --reason TEXT.";
+
+/// The diagnostic of a failed operation on a server.
+pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
+    match error {
+        EngineError::Store(error) => of_store(server, error),
+        EngineError::Machine(error) => of_machine(server, error),
+        EngineError::Refused(refusal) => of_refusal(server, refusal),
+        EngineError::Identity(error) => of_identity(server, error),
+        EngineError::UnknownIdentifier { .. } => diagnostic(
+            format!("{server} is known by no such identifier"),
+            format!("{error}. {NOTHING_DONE}"),
+            AttributePath::root(),
+        ),
+        EngineError::LeaseLost(_) => diagnostic(
+            format!("The right to act on {server} was lost"),
+            format!(
+                "{error}. The process stopped before its next step; the record and the hold stay as they are. Apply \
+                 again to go on."
+            ),
+            AttributePath::root(),
+        ),
+        EngineError::Stopped => diagnostic(
+            format!("Waiting for {server} was interrupted"),
+            "Nothing was done to the server and nothing is left in the queue.",
+            AttributePath::root(),
+        ),
+        EngineError::NotFound { id, store } => diagnostic(
+            format!("{id} does not exist"),
+            format!("The coordination store {store} knows no maintenance of this name."),
+            AttributePath::root(),
+        ),
+        EngineError::AddressUnknown { .. } => diagnostic(
+            format!("The image address for {server} is not known"),
+            format!("{error}. {NOTHING_DONE}"),
+            AttributePath::root(),
+        ),
+        EngineError::Over(record) => diagnostic(
+            format!("{} is over", record.id),
+            format!("It is {}.", record.phase.name()),
+            AttributePath::root(),
+        ),
+    }
+}
+
+fn of_store(server: &str, error: &StoreError) -> Diagnostic {
+    let (summary, detail) = match error {
+        StoreError::Unavailable { .. } => (
+            format!("The hold on {server} cannot be looked up"),
+            format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
+        ),
+        StoreError::Forbidden { .. } => (
+            format!("The coordination store does not let us look up {server}"),
+            format!("{error}. {NOTHING_DONE} Check coordination_url and the rights of its user."),
+        ),
+        StoreError::Untrusted { .. } => (
+            format!("The coordination store of {server} may have been changed by others"),
+            format!("{error}. {NOTHING_DONE} Then check who holds what with: terraform-provider-metal queue"),
+        ),
+        StoreError::Unreadable { .. } => (
+            format!("The hold on {server} cannot be read"),
+            format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+        ),
+        StoreError::WentBack { .. } => (
+            format!("The coordination store of {server} went back in time"),
+            format!("{error}. {NOTHING_DONE} The state is kept. {AFTER_A_RESTORE}"),
+        ),
+        StoreError::InUse { .. } => {
+            (format!("The coordination store of {server} cannot be filled"), format!("{error}. {NOTHING_DONE}"))
+        }
+        StoreError::Refused(refusal) => return of_refusal(server, refusal),
+        StoreError::NameTaken { id, key } => (
+            format!("{id} is already used for another server"),
+            format!(
+                "It is active for the machine {key}. {NOTHING_DONE} A maintenance is found by its namespace and name, so \
+                 both must be unique in a coordination store. Choose another name; where this one replaces it, remove \
+                 create_before_destroy, so that it is released first."
+            ),
+        ),
+        // Only where processes claim one identifier at the same time again and again.
+        StoreError::OtherIdentity { .. } => (
+            format!("Identifying {server} did not succeed"),
+            format!("{error}, and another process changes it at the same time. {NOTHING_DONE} Apply again."),
+        ),
+    };
+    diagnostic(summary, detail, AttributePath::root())
+}
+
+/// The summary of a warning about a BMC that did not answer.
+pub(in crate::provider) const BMC_SILENT: &str = "BMC did not answer";
+
+/// The summary of a warning about a machine of which nothing could be learned now.
+pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
+    if matches!(error, BackendError::Elsewhere { .. }) {
+        return "A maintenance is not reached by this configuration";
+    }
+    match error {
+        BackendError::ClusterAway { .. } => "The cluster did not answer",
+        BackendError::Untrusted { .. } => "A BMC is not trusted",
+        BackendError::Unauthorized { .. } => "A BMC refused the credentials",
+        BackendError::NoSystem { .. } => "A system is not behind its BMC",
+        _ => BMC_SILENT,
+    }
+}
+
+/// The diagnostic of a machine that could not be asked or told.
+pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
+    let (summary, advice, path) = match error {
+        BackendError::UnknownServer { .. } => (
+            format!("{server} is not configured"),
+            "Add it to redfish.servers or to the inventory file of the provider.",
+            AttributePath::new("server"),
+        ),
+        BackendError::Unreachable { .. } => {
+            (format!("The BMC of {server} did not answer"), "Check its address and the network.", AttributePath::root())
+        }
+        BackendError::ClusterAway { .. } => (
+            format!("The cluster of {server} did not answer"),
+            "Check its address and the network.",
+            AttributePath::root(),
+        ),
+        BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } => (
+            format!("Unknown outcome of a request to the BMC of {server}"),
+            "Apply again: what the machine shows decides how it goes on.",
+            AttributePath::root(),
+        ),
+        BackendError::NotSent { .. } => (
+            format!("A change of {server} was broken off"),
+            "Apply again: the server's observed state decides which step follows.",
+            AttributePath::root(),
+        ),
+        BackendError::Untrusted { .. } => (format!("The BMC of {server} is not trusted"), "", AttributePath::root()),
+        BackendError::Unauthorized { .. } => (
+            format!("The BMC of {server} refused the credentials"),
+            "It was tried once, so that no account is locked out. Check the user name and password.",
+            AttributePath::root(),
+        ),
+        BackendError::Rejected { .. } => (format!("The BMC of {server} refused a request"), "", AttributePath::root()),
+        BackendError::NoSystem { .. } => {
+            (format!("{server} is not behind its BMC"), "Check system_id and endpoint.", AttributePath::root())
+        }
+        BackendError::Unsupported { .. } => (format!("{server} cannot do what is asked"), "", AttributePath::root()),
+        BackendError::Missing { .. } => {
+            (format!("Something that {server} needs is missing"), "", AttributePath::root())
+        }
+        BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
+        BackendError::Elsewhere { .. } => {
+            (format!("{server} is not reached by this configuration"), ELSEWHERE, AttributePath::root())
+        }
+        BackendError::Invalid { attribute, .. } => {
+            let mut steps = attribute.unwrap_or_default().split('.').filter(|step| !step.is_empty());
+            let path = steps.next().map_or_else(AttributePath::root, AttributePath::new);
+            let path = steps.fold(path, AttributePath::attribute);
+            (format!("What is asked of {server} was refused"), "", path)
+        }
+        BackendError::Protocol { .. } => (
+            format!("The BMC of {server} did not return a Redfish response"),
+            "Check that the endpoint is the BMC's own address.",
+            AttributePath::root(),
+        ),
+    };
+    let detail = if advice.is_empty() { format!("{error}.") } else { format!("{error}. {advice}") };
+    diagnostic(summary, detail, path)
+}
+
+#[allow(clippy::too_many_lines, reason = "a table: one arm a refusal")]
+fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
+    let (summary, detail, path) = match refusal {
+        Refusal::OtherSpec { id, existing, asked } => (
+            format!("{id} exists with another specification"),
+            format!(
+                "It was asked for with: {existing}.\nThis configuration asks: {asked}.\n{NOTHING_DONE} If the existing one is \
+                 yours, destroy it or import it ({id}); otherwise choose another name."
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::OtherOwner { id, existing, asked } => (
+            format!("{id} belongs to another owner"),
+            format!(
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} If both are yours, set the \
+                 provider's owner to {existing:?} until this maintenance has ended. Otherwise choose another namespace or name; \
+                 in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {existing:?} \
+                 --reason TEXT"
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::NoNumberLeft(what) => (
+            format!("The lock of {server} has no {what} left"),
+            format!(
+                "The stored {what} is the largest one, so that no process can act on the server. No process counts that far: a \
+                 role of the store wrote it. {NOTHING_DONE} `terraform-provider-metal store check` names the lock; an \
+                 administrator of the store repairs it."
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::InUse { id, by, until } => (
+            format!("{id} is being worked on"),
+            format!(
+                "{by} has it; its lease runs until {} and is renewed while it works. {NOTHING_DONE} Wait for it, or, if it \
+                 is known to be gone, apply again after that time.",
+                shown_time(*until)
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::Elsewhere { id, recorded, reached, why } => {
+            let unproven = match why {
+                Elsewhere::Unproven => {
+                    " Whether both are one cluster cannot be told: a role has to allow \"get\" on the namespace kube-system."
+                }
+                Elsewhere::Backend | Elsewhere::Cluster => "",
+            };
+            let detail =
+                format!("{id} is in force in {recorded}. This configuration reaches {reached}.{unproven} {ELSEWHERE}");
+            (format!("{server} is not reached by this configuration"), detail, AttributePath::root())
+        }
+        Refusal::HeldByOurselves { holder } => (
+            format!("{server} is held by {holder}"),
+            format!(
+                "A boot configuration or an operation without maintenance_id takes its own turn, and that turn would wait for {holder} of \
+                 the same owner: for ever, if both are in one configuration. {NOTHING_DONE} Set maintenance_id = \
+                 \"{holder}\" (the id of that metal_server_maintenance)."
+            ),
+            AttributePath::new("maintenance_id"),
+        ),
+        Refusal::OwnPredecessor { holder, id } => (
+            format!("{server} is held by the predecessor of {id}"),
+            format!(
+                "{id} replaces {holder} on the same server. With create_before_destroy it would wait for {holder}, which is only \
+                 released after it. {NOTHING_DONE} Remove create_before_destroy from the resource and from what depends on \
+                 it, apply that change alone, and rename afterwards."
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::ParentNotHolding => (
+            format!("{server} is not held by that maintenance"),
+            format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
+            AttributePath::new("maintenance_id"),
+        ),
+        Refusal::KnownToAnother { id, known } => (
+            format!("Another state manages {id}"),
+            format!(
+                "{} marked it at {}. {NOTHING_DONE} Two states of one maintenance would release the server under each \
+                 other: destroy it where it is managed, or take it over with terraform import or adopt = true.",
+                known.by,
+                shown_time(known.since)
+            ),
+            AttributePath::new("name"),
+        ),
+        Refusal::ReleasedBefore { released } => (
+            format!("{} was released by a person", released.id),
+            format!(
+                "{released}. {NOTHING_DONE} To run the work again, change triggers or the name. To let this configuration \
+                 take the server again, agree with that person and run: terraform-provider-metal release --allow {}",
+                released.id
+            ),
+            AttributePath::new("triggers"),
+        ),
+        Refusal::NotAllowedUnder { holder, existing, asked } => (
+            format!("{holder} belongs to another owner"),
+            format!(
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} The owner of {holder} allows \
+                 it there with allow_under = [{asked:?}]."
+            ),
+            AttributePath::new("maintenance_id"),
+        ),
+        Refusal::ToBeInspected { id, since, reason } => (
+            format!("{id} waits for an inspection"),
+            format!(
+                "The coordination store was restored at {} ({reason:?}), so its last changes are lost: the server may be \
+                 changed, and the prior state may be wrong. {NOTHING_DONE} Inspect {server}, then run \
+                 terraform-provider-metal store inspected {id} --reason TEXT.",
+                shown_time(*since)
+            ),
+            AttributePath::root(),
+        ),
+        Refusal::Unreadable { id, why } => (
+            format!("{id} cannot be read"),
+            format!("{why}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+            AttributePath::new("name"),
+        ),
+        Refusal::Claimed { claim } => (
+            format!("{server} is claimed already"),
+            format!(
+                "{claim} has claimed it as {} since {}. {NOTHING_DONE} A server has one owner; agree with them who it is.",
+                claim.id,
+                shown_time(claim.since)
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::NotClaimed => (
+            format!("{server} is not claimed"),
+            format!(
+                "An approval is the word of the one who claimed the server (metal_server_claim). {NOTHING_DONE} A server \
+                 that nobody claimed is taken without approval."
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::NotTheOwner { claim, asked } => (
+            format!("{server} is claimed by another owner"),
+            format!(
+                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only its owner approves \
+                 and changes or gives up the claim; if you act for them, set the provider's owner.",
+                claim.id
+            ),
+            AttributePath::new("server"),
+        ),
+        Refusal::AliasMoved { .. } | Refusal::LockInUse { .. } => (
+            format!("Identifying {server} did not succeed"),
+            format!("{refusal}. {NOTHING_DONE} Apply again."),
+            AttributePath::new("server"),
+        ),
+        Refusal::Gone | Refusal::Fenced { .. } | Refusal::OtherGeneration { .. } | Refusal::WrongPhase(_) => (
+            format!("Lost the lock on {server}"),
+            format!("{refusal}. Nothing more was done to the server."),
+            AttributePath::root(),
+        ),
+    };
+    diagnostic(summary, detail, path)
+}
+
+/// A refresh that could not ask the store: what is known stays.
+pub(in crate::provider) fn kept(server: &str, error: &EngineError) -> Diagnostic {
+    diagnostic(
+        "The coordination store did not answer",
+        format!("{server}: {error}. Its last known values are kept."),
+        AttributePath::root(),
+    )
+}
+
+/// The state of a maintenance that another state took over.
+pub(in crate::provider) fn managed_elsewhere(server: &str, refusal: &Refusal) -> Diagnostic {
+    let mut problem = of_refusal(server, refusal);
+    problem.detail =
+        format!("{server}: {refusal}. The server was not changed. The resource is dropped from this state.").into();
+    problem.attribute = AttributePath::root();
+    problem
+}
+
+/// The state of a maintenance whose owner is not the provider's.
+pub(in crate::provider) fn other_owner(server: &str, refusal: &Refusal) -> Diagnostic {
+    let mut problem = of_refusal(server, refusal);
+    problem.summary = "Maintenance belongs to another owner".into();
+    problem.detail = format!("{server}: {refusal}. An apply or a destroy that acts on it is refused.").into();
+    problem.attribute = AttributePath::root();
+    problem
+}
+
+/// An update that is planned for another state of the maintenance than the one it is in.
+pub(in crate::provider) fn changed_since(server: &str) -> Diagnostic {
+    diagnostic(
+        format!("The maintenance of {server} changed since the plan"),
+        format!("{NOTHING_DONE} The state keeps the previous values. Plan again."),
+        AttributePath::root(),
+    )
+}
+
+/// The hold was taken away.
+pub(in crate::provider) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
+    let how = match &record.phase {
+        crate::maintenance::state::Phase::Completed { at, ending } => {
+            format!("{} was {ending} at {}", record.id, shown_time(*at))
+        }
+        phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
+    };
+    diagnostic(
+        format!("Lost the lock on {server}"),
+        format!("{how}. Nothing more was done to the server. The resource is dropped from the state."),
+        AttributePath::root(),
+    )
+}

@@ -1,0 +1,159 @@
+//! A maintenance that has ended although its resource is still in the state.
+
+use tf_provider::{AttributePath, Diagnostic, Diagnostics};
+
+use crate::{
+    maintenance::{
+        queue::shown_time,
+        spec::WaitFor,
+        state::{Ending, Maintenance, Phase},
+    },
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    maintenance::model::MaintenanceModel,
+    shared::values::{Text, given},
+};
+
+/// Whether `state` is that of a maintenance that has ended.
+pub(in crate::provider) fn is_over(state: &Text) -> bool {
+    matches!(given(state), Some("Completed" | "Failed"))
+}
+
+/// Whether a maintenance of this configuration is still wanted after it has ended.
+///
+/// With `wait_for = "Completed"` its end is the goal.
+fn stays_wanted(model: &MaintenanceModel) -> bool {
+    model.wait_for() != WaitFor::Completed && !model.keeps_ended()
+}
+
+/// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not replaced.
+pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
+    (is_over(&prior.state) && stays_wanted(model)).then(|| AttributePath::new("state"))
+}
+
+/// The attributes whose change would have an effect, if the maintenance had not ended.
+fn effective(prior: &MaintenanceModel, model: &MaintenanceModel) -> Vec<&'static str> {
+    let changes = [
+        ("server_power", model.server_power != prior.server_power),
+        ("boot_configuration", model.boot_configuration != prior.boot_configuration),
+        ("complete_when", model.complete_when != prior.complete_when),
+        ("expires_after", model.expires_after != prior.expires_after),
+        ("window", model.window != prior.window),
+        ("on_window_close", model.on_window_close != prior.on_window_close),
+    ];
+    changes.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect()
+}
+
+/// Reports a change that an ended maintenance cannot carry out. `true`: there is none.
+pub(in crate::provider) fn may_change(
+    diags: &mut Diagnostics,
+    prior: &MaintenanceModel,
+    model: &MaintenanceModel,
+) -> bool {
+    let changed = effective(prior, model);
+    let Some(first) = changed.first() else { return true };
+    let (id, server) = (given(&prior.id).unwrap_or_default(), given(&prior.server).unwrap_or_default());
+    diags.add_error(diagnostic(
+        format!("The maintenance of {server} has ended and cannot change"),
+        format!(
+            "{id} does not hold {server} any more, so that a change of {} would do nothing. The server and the state are \
+             unchanged. Change triggers to run the maintenance again.",
+            changed.join(", ")
+        ),
+        AttributePath::new(*first),
+    ));
+    false
+}
+
+/// The error of an update that found the maintenance ended, where something may rely on it: what depends on the
+/// resource must not run.
+pub(in crate::provider) fn ended_meanwhile(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
+    stays_wanted(model).then(|| {
+        let server = record.server();
+        diagnostic(
+            format!("The maintenance of {server} has ended"),
+            format!("{}. {server} is not locked. The next plan replaces the resource.", how(record)),
+            AttributePath::root(),
+        )
+    })
+}
+
+/// The warning of a refresh; `None` where the end is the goal.
+pub(in crate::provider) fn warning(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
+    if model.wait_for() == WaitFor::Completed {
+        return None;
+    }
+    let server = record.server();
+    let expired = matches!(record.phase, Phase::Completed { ending: Ending::Expired, .. });
+    let summary = if expired { "Maintenance has expired" } else { "Maintenance has ended" };
+    let next = if model.keeps_ended() {
+        "The resource stays in the state and holds nothing (on_end = \"keep\")."
+    } else {
+        "The plan replaces the resource, which requests the maintenance again; on_end = \"keep\" prevents that."
+    };
+    Some(diagnostic(
+        summary,
+        format!("{server}: {}. {server} is not locked any more. {next}", how(record)),
+        AttributePath::root(),
+    ))
+}
+
+/// When and why a record ended.
+fn how(record: &Maintenance) -> String {
+    let id = &record.id;
+    match &record.phase {
+        Phase::Completed { at, ending: Ending::Expired } => {
+            let closed = record.closes_at.is_some_and(|closes| closes <= *at);
+            let why = if closed { "its window closed" } else { "expires_after passed" };
+            format!("{id} was released at {} because {why}", shown_time(*at))
+        }
+        Phase::Completed { at, ending } => format!("{id} ended at {} ({ending})", shown_time(*at)),
+        Phase::Failed { at, cause } => format!("{id} failed at {}: {cause}", shown_time(*at)),
+        phase => format!("{id} is {}", phase.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tf_provider::value::Value;
+
+    use super::*;
+
+    fn model(state: &str, wait_for: &str, on_end: Option<&str>) -> MaintenanceModel {
+        MaintenanceModel {
+            state: Value::Value(state.to_owned()),
+            wait_for: Value::Value(wait_for.to_owned()),
+            on_end: on_end.map_or(Value::Null, |text| Value::Value(text.to_owned())),
+            ..MaintenanceModel::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_and_has_ended_is_replaced() {
+        for (state, wait_for, on_end, replaces) in [
+            ("Completed", "InMaintenance", None, true),
+            ("Completed", "InMaintenance", Some("replace"), true),
+            ("Failed", "Enqueued", None, true),
+            ("Completed", "InMaintenance", Some("keep"), false),
+            ("Completed", "Completed", None, false),
+            ("InMaintenance", "InMaintenance", None, false),
+            ("Releasing", "InMaintenance", None, false),
+        ] {
+            let prior = model(state, wait_for, on_end);
+            assert_eq!(replaced(&prior, &prior).is_some(), replaces, "{state} {wait_for} {on_end:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_that_would_do_something_is_refused_and_a_word_is_not() {
+        let prior = model("Completed", "Completed", None);
+        let worded = MaintenanceModel { reason: Value::Value("other".to_owned()), ..prior.clone() };
+        assert!(may_change(&mut Diagnostics::default(), &prior, &worded));
+        let mut diags = Diagnostics::default();
+        let switched = MaintenanceModel { server_power: Value::Value("Off".to_owned()), ..prior.clone() };
+        assert!(!may_change(&mut diags, &prior, &switched));
+        assert_eq!(diags.errors[0].attribute, AttributePath::new("server_power"));
+    }
+}

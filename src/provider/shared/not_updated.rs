@@ -1,0 +1,51 @@
+//! A change in place that failed: what was undone, and how the server is now.
+
+use tf_provider::{AttributePath, Diagnostics};
+
+use crate::{
+    engine::{Driven, Engine},
+    maintenance::{decide::Finish, spec::Kind, state::Maintenance, update::Undone},
+    plugin::diagnostic,
+};
+
+/// Reports an update that is not through. `false`: it is, or the drive ended in another way.
+pub(in crate::provider) async fn not_updated(diags: &mut Diagnostics, engine: &Engine, driven: &Driven) -> bool {
+    let Finish::NotUpdated { cause, undone } = &driven.finish else { return false };
+    let record = &driven.record;
+    let what = match record.spec.kind {
+        Kind::BootConfiguration => "boot configuration",
+        Kind::Maintenance | Kind::Operation => "maintenance",
+    };
+    let ends = if *undone == Undone::NothingChanged { "was refused" } else { "failed" };
+    let summary = format!("Update of the {what} of {} {ends}", record.server());
+    let now = now(engine, record).await;
+    let detail = match undone {
+        Undone::NothingChanged => format!(
+            "{cause}\nThe server was not changed and {now}. The state keeps the previous values. Fix the cause and apply again."
+        ),
+        Undone::Done => format!(
+            "{cause}\nThe change was undone: the previous configuration is in force again. The server {now}. The state keeps \
+             the previous values. Fix the cause and apply again."
+        ),
+        Undone::Failed(why) => format!(
+            "{cause}\nUndoing the change failed too: {why}\nThe server {now}, and may be between both configurations. The \
+             state keeps the previous values. Apply again to resume, or destroy to restore the prior state."
+        ),
+    };
+    diags.add_error(diagnostic(summary, detail, AttributePath::root()));
+    true
+}
+
+/// How the server is, after its name.
+async fn now(engine: &Engine, record: &Maintenance) -> String {
+    let power = match engine.machine(record.server()) {
+        Ok(machine) => machine.observe().await.map_or_else(|_| "unknown".to_owned(), |view| view.power.to_string()),
+        Err(_) => "unknown".to_owned(),
+    };
+    let (id, state) = (&record.id, record.phase.name());
+    if record.spec.kind == Kind::Maintenance {
+        format!("stays held by {id} ({state}, power {power})")
+    } else {
+        format!("keeps {id} ({state}, power {power})")
+    }
+}

@@ -1,0 +1,151 @@
+//! What a resource says about its turn in the queue: policy, window, priority. Operations and boot configurations take one of
+//! their own unless `maintenance_id` names the maintenance under which they act.
+
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::AttributeType,
+    value::{Value, ValueBool, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        limits,
+        spec::{Policy, Spec},
+        window::OnClose,
+    },
+};
+
+use crate::provider::{
+    shared::schema::{Attributes, attributes, defaulted, optional},
+    shared::values::{Text, bad, check_priority, duration, given, one_of, read_id, short},
+    shared::window::{self, WindowModel, window_attribute},
+};
+
+/// How long a place is kept when the configuration does not say it.
+pub(in crate::provider) const HOLD_PLACE_FOR: &str = "15m";
+
+/// The attributes besides `policy`, whose default differs.
+pub(in crate::provider) fn turn_attributes() -> Attributes {
+    use AttributeType::{Bool, Number, String};
+    let mut all = attributes([
+        (
+            "require_claim",
+            optional(
+                Bool,
+                "With `OwnerApproval`: wait until the server is claimed and its owner approves. Default: `false`.",
+            ),
+        ),
+        (
+            "escalate_after",
+            optional(
+                String,
+                "With `OwnerApproval`: after this time without an answer it starts without approval. Default: never.",
+            ),
+        ),
+        ("reason", optional(String, "Why, for people.")),
+        ("ticket", optional(String, "Where it is discussed.")),
+        ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
+        (
+            "hold_place_for",
+            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+        ),
+    ]);
+    all.insert("window".to_owned(), window_attribute());
+    all
+}
+
+/// What a configuration says about the turn.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provider) struct OwnTurn<'a> {
+    pub(in crate::provider) maintenance_id: &'a Text,
+    pub(in crate::provider) policy: &'a Text,
+    /// The policy of a turn of its own when none is given; `None`: one has to be given.
+    pub(in crate::provider) default_policy: Option<Policy>,
+    pub(in crate::provider) require_claim: &'a ValueBool,
+    pub(in crate::provider) escalate_after: &'a Text,
+    pub(in crate::provider) reason: &'a Text,
+    pub(in crate::provider) ticket: &'a Text,
+    pub(in crate::provider) priority: &'a ValueNumber,
+    pub(in crate::provider) window: &'a Value<WindowModel>,
+    pub(in crate::provider) hold_place_for: &'a Text,
+}
+
+impl OwnTurn<'_> {
+    /// Checks what is known; fills `base` with it when nothing is wrong or missing.
+    ///
+    /// Under a maintenance no window counts: the server is out of service. A policy that is given does: the maintenance was
+    /// approved, and not everything that is done under it.
+    pub(in crate::provider) fn check(
+        &self,
+        diags: &mut Diagnostics,
+        engine: Option<&Engine>,
+        base: Spec,
+    ) -> Option<Spec> {
+        let path = AttributePath::new;
+        short(diags, self.reason, path("reason"), limits::REASON);
+        short(diags, self.ticket, path("ticket"), limits::TICKET);
+        check_priority(diags, self.priority, path("priority"));
+        hold_named(diags, self.maintenance_id);
+        if !self.maintenance_id.is_null() && !self.window.is_null() {
+            let detail = "With maintenance_id the server is held already: the window of that maintenance counted.";
+            bad(diags, path("window"), "Not under a maintenance", detail);
+        }
+        let policy = self.policy(diags);
+        let escalate_after = duration(diags, self.escalate_after, path("escalate_after"));
+        let window = window::asked(diags, self.window, OnClose::Finish, engine);
+        let hold_place_for = duration(diags, self.hold_place_for, path("hold_place_for"));
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        Some(Spec {
+            policy: policy?,
+            require_claim: *self.require_claim == Value::Value(true),
+            escalate_after,
+            reason: given(self.reason).map(str::to_owned),
+            ticket: given(self.ticket).map(str::to_owned),
+            priority: if let Value::Value(priority) = *self.priority { priority } else { 0 },
+            window: window?,
+            hold_place_for: hold_place_for.unwrap_or(base.hold_place_for),
+            ..base
+        })
+    }
+
+    fn policy(&self, diags: &mut Diagnostics) -> Option<Policy> {
+        let path = AttributePath::new;
+        let under = !self.maintenance_id.is_null();
+        let default = if under { Some(Policy::Enforced) } else { self.default_policy };
+        let policy = match (self.policy.is_null(), default) {
+            (true, Some(default)) => Some(default),
+            (true, None) => {
+                let detail =
+                    "Set policy to \"OwnerApproval\" or \"Enforced\", or set maintenance_id to act under a hold.";
+                bad(diags, path("policy"), "A policy is needed", detail);
+                None
+            }
+            (false, _) => one_of(diags, self.policy, path("policy"), &Policy::NAMES, Policy::from_name),
+        };
+        if policy == Some(Policy::Enforced) {
+            let detail = if under && self.policy.is_null() {
+                "Under a maintenance no approval is needed without a policy. Set policy = \"OwnerApproval\"."
+            } else {
+                "With policy = \"Enforced\" the owner is not asked. Remove it, or set policy = \"OwnerApproval\"."
+            };
+            for (name, is_given) in
+                [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]
+            {
+                if is_given {
+                    bad(diags, path(name), "Only with OwnerApproval", detail);
+                }
+            }
+        }
+        policy
+    }
+}
+
+/// The maintenance that `maintenance_id` names.
+pub(in crate::provider) fn hold_named(diags: &mut Diagnostics, maintenance_id: &Text) -> Option<MaintenanceId> {
+    let (at, hint) = (AttributePath::new("maintenance_id"), " Use the id of a metal_server_maintenance.");
+    read_id(diags, given(maintenance_id)?, at, "a maintenance", hint)
+}

@@ -1,0 +1,86 @@
+//! What identifies a resource to hosts that know identities: the parts of its import id.
+
+use serde_json::{Value as Json, json};
+use tf_provider::schema::AttributeType;
+
+use crate::plugin::{IdentityAttribute, IdentitySchema};
+
+use crate::provider::shared::values::{Text, given};
+
+/// Builds an attribute that an import by identity has to give.
+const fn text(name: &'static str, description: &'static str) -> IdentityAttribute {
+    IdentityAttribute { name, attr_type: AttributeType::String, description, required_for_import: true }
+}
+
+/// Builds the schema of an identity.
+///
+/// Version 0, because hosts read a state without an identity as one of version 0: a higher version would ask for an
+/// upgrade of an identity that such a state does not have.
+fn schema(attributes: Vec<IdentityAttribute>) -> IdentitySchema {
+    IdentitySchema { version: 0, attributes }
+}
+
+/// Builds the schema of what has a namespace and a name.
+pub(in crate::provider) fn named_schema() -> IdentitySchema {
+    schema(vec![
+        text("namespace", "First part of the name under which it is found again without a state file."),
+        text("name", "Second part of that name."),
+    ])
+}
+
+/// Builds the schema of what has an id only.
+pub(in crate::provider) fn id_schema() -> IdentitySchema {
+    schema(vec![text("id", "Its `id`.")])
+}
+
+/// Builds the identity of what has a namespace and a name; `None` while one of them is not known.
+pub(in crate::provider) fn of_name(namespace: &Text, name: &Text) -> Option<Json> {
+    Some(json!({ "namespace": given(namespace)?, "name": given(name)? }))
+}
+
+/// Builds the identity of what has its namespace and name in its id.
+pub(in crate::provider) fn of_joined(id: &Text) -> Option<Json> {
+    let (namespace, name) = given(id)?.split_once('/')?;
+    Some(json!({ "namespace": namespace, "name": name }))
+}
+
+/// Builds the identity of what has an id only.
+pub(in crate::provider) fn of_id(id: &Text) -> Option<Json> {
+    Some(json!({ "id": given(id)? }))
+}
+
+/// Joins the namespace and the name of an identity to an import id.
+pub(in crate::provider) fn import_name(identity: &Json) -> Option<String> {
+    let part = |name: &str| identity.get(name)?.as_str();
+    Some(format!("{}/{}", part("namespace")?, part("name")?))
+}
+
+/// Reads the import id of an identity that has an id only.
+pub(in crate::provider) fn import_id(identity: &Json) -> Option<String> {
+    identity.get("id")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tf_provider::value::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_and_its_import_id_say_the_same() {
+        let known = |text: &str| Value::Value(text.to_owned());
+        let named = of_name(&known("tests"), &known("disk-1")).unwrap();
+        assert_eq!(named, of_joined(&known("tests/disk-1")).unwrap());
+        assert_eq!(import_name(&named).unwrap(), "tests/disk-1");
+        assert_eq!(import_id(&of_id(&known("0190")).unwrap()).unwrap(), "0190");
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_identity() {
+        assert_eq!(of_name(&Value::Value("tests".to_owned()), &Value::Unknown), None);
+        assert_eq!(of_joined(&Value::Unknown), None);
+        assert_eq!(of_id(&Value::Null), None);
+        assert_eq!(import_name(&json!({ "namespace": "tests" })), None);
+    }
+}

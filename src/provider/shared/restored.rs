@@ -1,0 +1,93 @@
+//! States that know more than the store: it was restored from an earlier moment.
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::{Generation, LockKey, Uid},
+        state::Maintenance,
+    },
+    plugin::diagnostic,
+    store::Found,
+};
+
+use crate::provider::{
+    shared::diagnostics::AFTER_A_RESTORE,
+    shared::private::Private,
+    shared::values::{Text, given},
+};
+
+/// What a state tells of its record.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provider) struct Expected<'a> {
+    /// The server, for people.
+    pub(in crate::provider) server: &'a str,
+    /// The highest generation, where the state shows it.
+    pub(in crate::provider) generation: Generation,
+    /// `state` of what holds a server.
+    pub(in crate::provider) state: Option<&'a Text>,
+    /// `lock_key`.
+    pub(in crate::provider) lock_key: &'a Text,
+}
+
+impl Expected<'_> {
+    fn held(&self) -> bool {
+        matches!(self.state.and_then(given), Some("Preparing" | "InMaintenance" | "Releasing"))
+    }
+}
+
+/// A generation as a state shows it.
+pub(in crate::provider) fn shown(generation: &Value<i64>) -> Generation {
+    match generation {
+        Value::Value(generation) => Generation::try_from(*generation).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Whether the store still knows what this state knows. Otherwise an error says so, and nothing may act: neither on the
+/// server nor on the state.
+///
+/// A store that does not answer proves nothing; who asks it next says that.
+pub(in crate::provider) async fn is_current(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    private: &Value<Private>,
+    found: Option<&Maintenance>,
+    expected: &Expected<'_>,
+) -> bool {
+    let generation = match private {
+        // What was written with another store is said by who finds nothing here.
+        Value::Value(private) if private.is_of(engine) => private.generation().max(expected.generation),
+        Value::Value(_) => return true,
+        _ => expected.generation,
+    };
+    let key = given(expected.lock_key).map(|key| LockKey(key.to_owned()));
+    let Ok(Some(lost)) = engine.lost_since(found, key.as_ref(), generation, expected.held()).await else {
+        return true;
+    };
+    let (server, store) = (expected.server, engine.store().address());
+    let unknown = if found.is_none() {
+        " If its history was pruned instead, and the server is free, remove the resource from the state."
+    } else {
+        ""
+    };
+    diags.add_error(diagnostic(
+        format!("The coordination store of {server} went back in time"),
+        format!("{store}: {lost}. Nothing was done to the server, and the state is kept. {AFTER_A_RESTORE}{unknown}"),
+        AttributePath::root(),
+    ));
+    false
+}
+
+/// The same before something is done, where the record was not read yet.
+pub(in crate::provider) async fn may_act(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    private: &Value<Private>,
+    uid: &Uid,
+    expected: &Expected<'_>,
+) -> bool {
+    let Ok(found) = engine.store().find_uid(uid).await else { return true };
+    is_current(diags, engine, private, found.as_ref().map(Found::record), expected).await
+}

@@ -1,0 +1,118 @@
+//! What stands against a request, or comes with it, before its turn counts: a record of its name, a release of it by
+//! a person, a block of the server.
+
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::MaintenanceId,
+        queue::shown_time,
+        restrictions::{Block, ReleasedName},
+        spec::Spec,
+        state::Maintenance,
+    },
+    store::LockView,
+};
+
+/// Summary of a warning: the name belongs to another state.
+const MANAGED_ELSEWHERE: &str = "Another state manages a maintenance";
+/// Summary of a warning: it is taken from another state.
+const TAKEN_OVER: &str = "A maintenance is taken over from another state";
+/// Summary of a warning: a person released the name.
+const NAME_REFUSED: &str = "A released name is refused";
+
+/// What a store knows about a name and its server.
+#[derive(Clone, Debug, Default)]
+pub(in crate::provider) struct Standing {
+    /// The record that the next run continues.
+    pub(in crate::provider) continued: Option<Box<Maintenance>>,
+    /// Whether the configuration says that it takes the record from another state.
+    adopt: bool,
+    /// The release that refuses the name.
+    pub(in crate::provider) released: Option<ReleasedName>,
+    /// The block of the server.
+    pub(in crate::provider) block: Option<Block>,
+}
+
+impl Standing {
+    /// Reads it from a view of the server's lock.
+    pub(in crate::provider) fn of(
+        engine: &Engine,
+        spec: &Spec,
+        id: Option<&MaintenanceId>,
+        adopt: bool,
+        view: &LockView,
+    ) -> Self {
+        let digest = engine.as_asked_here(spec).digest();
+        // Another owner or specification is refused with both shown.
+        let same = |record: &Maintenance| {
+            let ours = record.owner == engine.owner() && record.digest == digest;
+            // One that is replaced is not taken over.
+            Some(&record.id) == id && ours && !engine.manages(&record.uid)
+        };
+        Self {
+            continued: view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone())),
+            adopt,
+            released: id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned(),
+            block: view.lock.block(view.now).cloned(),
+        }
+    }
+
+    /// Whether the record that is continued holds the server.
+    pub(in crate::provider) fn holds(&self) -> bool {
+        self.continued.as_ref().is_some_and(|record| record.admitted_at.is_some())
+    }
+
+    /// What refuses the request although nothing else stands against it, each with the summary of its warning.
+    pub(in crate::provider) fn refusals(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if let Some(record) = self.continued.as_ref().filter(|record| record.known_to.is_some()) {
+            let summary = if self.adopt { TAKEN_OVER } else { MANAGED_ELSEWHERE };
+            found.push((summary, self.takeover(record)));
+        }
+        if let Some(released) = &self.released {
+            found.push((NAME_REFUSED, format!("{released}. Apply fails.")));
+        }
+        found
+    }
+
+    /// In sentences, for a reviewer.
+    pub(in crate::provider) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(record) = &self.continued {
+            lines.push(self.takeover(record));
+        }
+        if let Some(released) = &self.released {
+            lines.push(format!(
+                "Refused: {released}. Apply fails until triggers or the name change, or: terraform-provider-metal \
+                 release --allow {}",
+                released.id
+            ));
+        }
+        if let Some(block) = &self.block {
+            lines.push(format!("Block: {block}."));
+        }
+        lines
+    }
+
+    fn takeover(&self, record: &Maintenance) -> String {
+        let (id, by, at) = (&record.id, &record.requester, shown_time(record.requested_at));
+        match (&record.known_to, self.adopt) {
+            (Some(known), false) => format!(
+                "Another state has {id} since {} ({}): apply fails. Destroy it there, or take it over with terraform \
+                 import or adopt = true.",
+                shown_time(known.since),
+                known.by
+            ),
+            (Some(known), true) => format!(
+                "Takes over {id}, the maintenance of {by} requested at {at}, from another state ({}, since {}): adopt = \
+                 true.",
+                known.by,
+                shown_time(known.since)
+            ),
+            (None, _) => format!(
+                "Takes over {id}, the maintenance of {by} requested at {at} ({}): no state has it yet.",
+                record.phase.name()
+            ),
+        }
+    }
+}

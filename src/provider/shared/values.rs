@@ -1,0 +1,328 @@
+//! From configured values to checked ones; every problem carries the attribute's path.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    value::{Value, ValueNumber},
+};
+
+use crate::{
+    maintenance::{
+        ids::{MaintenanceId, check_name},
+        limits::{self, LimitError},
+        machine::{BootMode, PowerTarget},
+    },
+    plugin::diagnostic,
+    shown,
+};
+
+/// A text that may be null or unknown.
+pub(in crate::provider) type Text = Value<String>;
+/// A map of texts.
+pub(in crate::provider) type Texts = Value<BTreeMap<String, Text>>;
+
+/// `timeouts`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct Timeouts {
+    /// For create.
+    #[serde(default)]
+    pub(in crate::provider) create: Text,
+    /// For update.
+    #[serde(default)]
+    pub(in crate::provider) update: Text,
+    /// For delete.
+    #[serde(default)]
+    pub(in crate::provider) delete: Text,
+}
+
+/// A text that was given.
+pub(in crate::provider) fn given(value: &Text) -> Option<&str> {
+    match value {
+        Value::Value(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A text for the state.
+pub(in crate::provider) fn known(text: Option<String>) -> Text {
+    text.map_or(Value::Null, Value::Value)
+}
+
+/// `Null` becomes the default; unknown and given values stay.
+pub(in crate::provider) fn or_default<T>(value: &mut Value<T>, default: T) {
+    if value.is_null() {
+        *value = Value::Value(default);
+    }
+}
+
+/// Reports a bad value.
+pub(in crate::provider) fn bad(diags: &mut Diagnostics, path: AttributePath, summary: &str, detail: impl Into<String>) {
+    diags.add_error(diagnostic(summary.to_owned(), detail.into(), path));
+}
+
+/// A duration such as `90m`, `1h30m` or `2d`; a day has 24 hours.
+pub(in crate::provider) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = |why: &str| format!("{text:?} {why}. Write a duration such as \"90m\", \"1h30m\" or \"2d\".");
+    let span: jiff::Span = text.parse().map_err(|_| wrong("is no duration"))?;
+    let signed =
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong("uses months or years"))?;
+    match Duration::try_from(signed) {
+        Err(_) => Err(wrong("is negative")),
+        Ok(duration) if duration.is_zero() => Err(wrong("is no time at all")),
+        Ok(duration) => Ok(duration),
+    }
+}
+
+/// A duration as it would be written.
+pub(in crate::provider) fn shown_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
+    let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// A configured duration; `None` when it is absent, unknown or wrong (which is reported).
+pub(in crate::provider) fn duration(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<Duration> {
+    match parse_duration(given(value)?) {
+        Ok(duration) => Some(duration),
+        Err(problem) => {
+            bad(diags, path, "Not a duration", problem);
+            None
+        }
+    }
+}
+
+/// A moment in RFC 3339.
+pub(in crate::provider) fn moment(
+    diags: &mut Diagnostics,
+    value: &Text,
+    path: AttributePath,
+) -> Option<jiff::Timestamp> {
+    let text = given(value)?;
+    let read = text.parse().ok();
+    if read.is_none() {
+        let detail = format!(
+            "{text:?} is not a valid RFC 3339 timestamp. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\"."
+        );
+        bad(diags, path, "Not a moment", detail);
+    }
+    read
+}
+
+/// A configured time limit, or its default.
+pub(in crate::provider) fn time_limit(
+    timeouts: &Value<Timeouts>,
+    pick: impl Fn(&Timeouts) -> &Text,
+    default: Duration,
+) -> Duration {
+    match timeouts {
+        Value::Value(timeouts) => given(pick(timeouts)).and_then(|text| parse_duration(text).ok()),
+        _ => None,
+    }
+    .unwrap_or(default)
+}
+
+/// Checks every configured time limit.
+pub(in crate::provider) fn check_timeouts(diags: &mut Diagnostics, timeouts: &Value<Timeouts>) {
+    if let Value::Value(timeouts) = timeouts {
+        for (name, value) in [("create", &timeouts.create), ("update", &timeouts.update), ("delete", &timeouts.delete)]
+        {
+            duration(diags, value, AttributePath::new("timeouts").attribute(name));
+        }
+    }
+}
+
+/// One of a few words.
+pub(in crate::provider) fn one_of<T>(
+    diags: &mut Diagnostics,
+    value: &Text,
+    path: AttributePath,
+    words: &[&str],
+    pick: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    let text = given(value)?;
+    let picked = pick(text);
+    if picked.is_none() {
+        let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+        bad(diags, path, "Not a possible value", format!("{text:?} is not one of {}.", words.join(", ")));
+    }
+    picked
+}
+
+/// `On` or `Off`.
+pub(in crate::provider) fn power(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<PowerTarget> {
+    one_of(diags, value, path, &["On", "Off"], |text| match text {
+        "On" => Some(PowerTarget::On),
+        "Off" => Some(PowerTarget::Off),
+        _ => None,
+    })
+}
+
+/// `UEFI` or `Legacy`.
+pub(in crate::provider) fn boot_mode(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<BootMode> {
+    one_of(diags, value, path, &["UEFI", "Legacy"], |text| match text {
+        "UEFI" => Some(BootMode::Uefi),
+        "Legacy" => Some(BootMode::Legacy),
+        _ => None,
+    })
+}
+
+/// An `http` or `https` URL.
+pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<String> {
+    let text = given(value)?;
+    within_limit(diags, limits::check_length(text, limits::URL), path.clone());
+    let problem = match url::Url::parse(text) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            format!("It has the scheme {:?}; http and https are possible.", url.scheme())
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            "It holds a user name or password, which would be stored in the state. Serve the image without, or sign its \
+             address."
+                .to_owned()
+        }
+        Ok(_) => return Some(text.to_owned()),
+        Err(error) => format!("It is not a URL: {error}."),
+    };
+    bad(diags, path, "Not a usable URL", problem);
+    None
+}
+
+/// A value that must not be empty when it is given.
+pub(in crate::provider) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
+    if given(value).is_some_and(|text| text.trim().is_empty()) {
+        bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+    } else if given(value).is_some_and(|text| !shown::is_plain(text)) {
+        let detail = "It holds a line end, or another control or invisible character, which others would see as something else. \
+                      Write it in one line; chomp() takes the line end of a heredoc away.";
+        bad(diags, path, "Not plain text", detail);
+    }
+}
+
+/// Reads an id of the form `namespace/name`; `of` says what it names, `hint` where it is found.
+pub(in crate::provider) fn read_id(
+    diags: &mut Diagnostics,
+    text: &str,
+    at: AttributePath,
+    of: &str,
+    hint: &str,
+) -> Option<MaintenanceId> {
+    match text.parse() {
+        Ok(id) => Some(id),
+        Err(problem) => {
+            bad(diags, at, &format!("Not an id of {of}"), format!("{text:?}: it {problem}.{hint}"));
+            None
+        }
+    }
+}
+
+/// A text that must not be empty when it is given, nor longer than `most` characters.
+pub(in crate::provider) fn short(diags: &mut Diagnostics, value: &Text, path: AttributePath, most: usize) {
+    not_empty(diags, value, path.clone());
+    if let Some(text) = given(value) {
+        within_limit(diags, limits::check_length(text, most), path);
+    }
+}
+
+/// Reports a limit that is exceeded.
+fn within_limit(diags: &mut Diagnostics, checked: Result<(), LimitError>, path: AttributePath) {
+    if let Err(problem) = checked {
+        bad(diags, path, "Beyond its limit", format!("It {problem}."));
+    }
+}
+
+/// A place in the queue's order.
+pub(in crate::provider) fn check_priority(diags: &mut Diagnostics, value: &ValueNumber, path: AttributePath) {
+    if let Value::Value(priority) = value {
+        within_limit(diags, limits::check_priority(*priority), path);
+    }
+}
+
+/// Values whose change asks for a new run.
+pub(in crate::provider) fn check_triggers(diags: &mut Diagnostics, value: &Texts) {
+    if let Err((part, problem)) = limits::check_triggers(&texts(value)) {
+        let at = AttributePath::new("triggers");
+        let at = match part {
+            limits::TriggerPart::Map => at,
+            limits::TriggerPart::Name(name) | limits::TriggerPart::Value(name) => at.key(name.to_owned()),
+        };
+        bad(diags, at, "Beyond its limit", format!("{part} {problem}."));
+    }
+}
+
+/// The two parts of a name that records are found by.
+pub(in crate::provider) fn check_names(diags: &mut Diagnostics, namespace: &Text, name: &Text) {
+    for (attribute, value) in [("namespace", namespace), ("name", name)] {
+        if let Some(text) = given(value)
+            && let Err(problem) = check_name(text)
+        {
+            bad(diags, AttributePath::new(attribute), "Not a usable name", format!("{text:?}: it {problem}."));
+        }
+    }
+}
+
+/// A map of texts; nulls are left out.
+pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
+    match value {
+        Value::Value(map) => {
+            map.iter().filter_map(|(name, text)| Some((name.clone(), given(text)?.to_owned()))).collect()
+        }
+        _ => BTreeMap::new(),
+    }
+}
+
+/// Whether some of a value is only known after apply; `inner` says it of one that is there.
+pub(in crate::provider) fn unknown_within<T>(value: &Value<T>, inner: impl Fn(&T) -> bool) -> bool {
+    match value {
+        Value::Unknown => true,
+        Value::Null => false,
+        Value::Value(value) => inner(value),
+    }
+}
+
+/// Whether some of a map of texts is only known after apply.
+pub(in crate::provider) fn texts_unknown(value: &Texts) -> bool {
+    unknown_within(value, |map| map.values().any(Value::is_unknown))
+}
+
+/// The Nodes that run on servers, by the server's name; an empty name is an error at its place.
+pub(in crate::provider) fn node_names(
+    diags: &mut Diagnostics,
+    value: &Texts,
+    path: &AttributePath,
+) -> BTreeMap<String, String> {
+    let nodes = texts(value);
+    for (server, _) in nodes.iter().filter(|(_, node)| node.is_empty()) {
+        let at = path.clone().key(server.clone());
+        bad(diags, at, "No name of a Node", "Leave out a server on which no Node runs.");
+    }
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_written() {
+        for (text, seconds) in [("90m", 5400), ("1h30m", 5400), ("2d", 172_800), ("1h 30m", 5400), ("45s", 45)] {
+            assert_eq!(parse_duration(text).unwrap().as_secs(), seconds, "{text}");
+        }
+        for text in ["", "90", "-5m", "0s", "soon", "1mo", "5 bananas"] {
+            assert!(parse_duration(text).is_err(), "{text:?} was accepted");
+        }
+        assert_eq!(shown_duration(Duration::from_mins(90)), "1h30m");
+        assert_eq!(shown_duration(Duration::from_secs(59)), "59s");
+        assert_eq!(parse_duration(&shown_duration(Duration::from_secs(93_784))).unwrap().as_secs(), 93_784);
+    }
+
+    #[test]
+    fn a_url_with_a_password_is_refused_without_repeating_it() {
+        let mut diags = Diagnostics::default();
+        let url = Value::Value("https://user:hunter2@images.example/a.iso".to_owned());
+        assert_eq!(web_url(&mut diags, &url, AttributePath::new("image")), None);
+        assert!(!format!("{diags:?}").contains("hunter2"));
+        assert_eq!(diags.errors[0].attribute, AttributePath::new("image"));
+    }
+}

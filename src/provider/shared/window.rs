@@ -1,0 +1,265 @@
+//! `window` of a maintenance, and the provider's named `windows`.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use jiff::{Timestamp, tz::TimeZone};
+use serde::{Deserialize, Serialize};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueList},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::window::{OnClose, Period, WindowError, WindowSpec, freeze_periods},
+};
+
+use crate::provider::{
+    shared::schema::{Attributes, attributes, optional},
+    shared::values::{Text, bad, duration, given, known, one_of, shown_duration},
+};
+
+/// The zone of a window that names none.
+const TIME_ZONE: &str = "UTC";
+
+/// `window`, and one of `windows`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::provider) struct WindowModel {
+    #[serde(default)]
+    name: Text,
+    #[serde(default)]
+    schedule: Text,
+    #[serde(default)]
+    duration: Text,
+    #[serde(default)]
+    time_zone: Text,
+    #[serde(default)]
+    min_remaining: Text,
+    #[serde(default)]
+    exclude: ValueList<Text>,
+    #[serde(default)]
+    exclude_calendar_file: Text,
+}
+
+/// What a window is made of.
+fn parts() -> Attributes {
+    use AttributeType::{List, String};
+    attributes([
+        (
+            "schedule",
+            optional(
+                String,
+                "When it opens: five cron fields (minute, hour, day of month, month, day of week), for example `\"0 22 * * SAT\"`, `\"0 22 * * TUE#2\"` (the second Tuesday) or `\"0 22 * * SAT#L\"` (the last Saturday). A time that daylight saving skips counts when the gap has passed; one that the clock shows twice counts once, the first time.",
+            ),
+        ),
+        (
+            "duration",
+            optional(
+                String,
+                "How long it stays open, for example `\"4h\"`: elapsed time, also when the clocks change.",
+            ),
+        ),
+        (
+            "time_zone",
+            optional(String, "IANA time zone of the schedule, for example `\"Europe/Berlin\"`. Default: `\"UTC\"`."),
+        ),
+        (
+            "min_remaining",
+            optional(String, "How much of an opening must be left for a start. Default: `\"0s\"`, none."),
+        ),
+        (
+            "exclude",
+            optional(
+                List(Box::new(String)),
+                "Days on which it does not open: `\"2026-12-24\"`, or a range with both days, `\"2026-12-20/2027-01-06\"`. An opening belongs to the day on which it starts.",
+            ),
+        ),
+        (
+            "exclude_calendar_file",
+            optional(
+                String,
+                "An iCalendar file: during its events nothing starts, and an opening that would reach into one ends where it begins. Cancelled events do not count; events that repeat are refused.",
+            ),
+        ),
+    ])
+}
+
+/// `window` of a maintenance.
+pub(in crate::provider) fn window_attribute() -> Attribute {
+    let mut parts = parts();
+    parts.insert(
+        "name".to_owned(),
+        optional(AttributeType::String, "One of the provider's `windows`, instead of everything else here."),
+    );
+    optional(
+        AttributeType::AttributeSingle(parts),
+        "When the maintenance may start. Outside of its window it waits without blocking those behind it. Default: at any time.",
+    )
+}
+
+/// The provider's `windows`.
+pub(in crate::provider) fn windows_attribute() -> Attribute {
+    optional(AttributeType::AttributeMap(parts()), "Windows by name, for `window = { name = … }`.")
+}
+
+impl WindowModel {
+    /// Whether some of it is only known after apply.
+    pub(in crate::provider) fn has_unknown(&self) -> bool {
+        let texts = [&self.name, &self.schedule, &self.duration, &self.time_zone, &self.min_remaining];
+        texts.iter().any(|text| text.is_unknown())
+            || self.exclude.is_unknown()
+            || self.exclude_calendar_file.is_unknown()
+    }
+
+    /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window that never opens is
+    /// refused; with `named` its name is looked up.
+    pub(in crate::provider) fn check(
+        &self,
+        diags: &mut Diagnostics,
+        at: &AttributePath,
+        on_close: OnClose,
+        now: Option<Timestamp>,
+        named: Option<&BTreeMap<String, WindowSpec>>,
+    ) -> Option<WindowSpec> {
+        let path = |name: &'static str| at.clone().attribute(name);
+        if let Some(name) = given(&self.name) {
+            if *self != (Self { name: self.name.clone(), ..Self::default() }) {
+                let detail = "A named window is defined in the provider; give name alone, or everything but name.";
+                bad(diags, path("name"), "A name and a definition", detail);
+                return None;
+            }
+            let named = named?;
+            let Some(window) = named.get(name) else {
+                let known: Vec<&str> = named.keys().map(String::as_str).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                bad(
+                    diags,
+                    path("name"),
+                    "No such window",
+                    format!("The provider has no window {name:?}. It has: {known}."),
+                );
+                return None;
+            };
+            let window = WindowSpec { on_close, ..window.clone() };
+            if let Some(problem) = now.and_then(|now| window.check(now).err()) {
+                bad(diags, path("name"), "Not a usable window", format!("{name}: {problem}."));
+                return None;
+            }
+            return Some(window);
+        }
+        for (name, value) in [("schedule", &self.schedule), ("duration", &self.duration)] {
+            if value.is_null() && !self.name.is_unknown() {
+                bad(
+                    diags,
+                    path(name),
+                    "A window needs it",
+                    format!("Give {name}, or the name of one of the provider's windows."),
+                );
+            }
+        }
+        let errors = diags.errors.len();
+        let lasts = duration(diags, &self.duration, path("duration"));
+        let min_remaining = match given(&self.min_remaining) {
+            Some("0s") => Some(Duration::ZERO),
+            _ => duration(diags, &self.min_remaining, path("min_remaining")),
+        };
+        let exclude = match &self.exclude {
+            Value::Value(days) => days.iter().filter_map(given).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        if diags.errors.len() > errors || self.has_unknown() {
+            return None;
+        }
+        let time_zone = given(&self.time_zone).unwrap_or(TIME_ZONE).to_owned();
+        let mut spec = WindowSpec {
+            schedule: given(&self.schedule)?.to_owned(),
+            duration: lasts?,
+            time_zone,
+            exclude,
+            exclude_periods: Vec::new(),
+            min_remaining: min_remaining.unwrap_or_default(),
+            on_close,
+        };
+        let read = spec.compile().and_then(|window| {
+            spec.exclude_periods = self.frozen(diags, at, window.time_zone());
+            match now {
+                Some(now) => spec.check(now),
+                None => spec.compile(),
+            }
+        });
+        if let Err(problem) = read {
+            let field = match problem.field() {
+                "exclude_calendar" => "exclude_calendar_file",
+                field => field,
+            };
+            let at = match &problem {
+                WindowError::Exclude { text, .. } => {
+                    let index = spec.exclude.iter().position(|day| day == text).and_then(|n| i64::try_from(n).ok());
+                    index.map_or_else(|| path(field), |index| path(field).index(index))
+                }
+                _ => path(field),
+            };
+            bad(diags, at, "Not a usable window", format!("{problem}."));
+        }
+        (diags.errors.len() == errors).then_some(spec)
+    }
+
+    /// The periods of the calendar file.
+    fn frozen(&self, diags: &mut Diagnostics, at: &AttributePath, zone: &TimeZone) -> Vec<Period> {
+        let Some(file) = given(&self.exclude_calendar_file) else { return Vec::new() };
+        let read = fs::read_to_string(file).map_err(|error| format!("it cannot be read: {error}"));
+        match read.and_then(|text| freeze_periods(&text, zone).map_err(|error| error.to_string())) {
+            Ok(periods) => periods,
+            Err(problem) => {
+                let path = at.clone().attribute("exclude_calendar_file");
+                bad(diags, path, "Not a usable calendar", format!("{file}: {problem}."));
+                Vec::new()
+            }
+        }
+    }
+
+    /// What a record says, for import. A calendar becomes what it said: it is not known any more.
+    pub(in crate::provider) fn of(spec: &WindowSpec) -> Self {
+        Self {
+            schedule: Value::Value(spec.schedule.clone()),
+            duration: Value::Value(shown_duration(spec.duration)),
+            time_zone: Value::Value(spec.time_zone.clone()),
+            min_remaining: known((!spec.min_remaining.is_zero()).then(|| shown_duration(spec.min_remaining))),
+            exclude: if spec.exclude.is_empty() {
+                Value::Null
+            } else {
+                Value::Value(spec.exclude.iter().cloned().map(Value::Value).collect())
+            },
+            ..Self::default()
+        }
+    }
+}
+
+/// What `window` says, where the engine knows the named windows and the time. The outer `None`: something is wrong, or not
+/// known yet, so that what is asked is not known either. The inner one: there is no window.
+#[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
+pub(in crate::provider) fn asked(
+    diags: &mut Diagnostics,
+    window: &Value<WindowModel>,
+    on_close: OnClose,
+    engine: Option<&Engine>,
+) -> Option<Option<WindowSpec>> {
+    match window {
+        Value::Null => Some(None),
+        Value::Unknown => None,
+        Value::Value(window) => {
+            let (now, named) = (engine.map(Engine::now), engine.map(Engine::windows));
+            window.check(diags, &AttributePath::new("window"), on_close, now, named).map(Some)
+        }
+    }
+}
+
+/// `on_window_close`.
+pub(in crate::provider) fn on_close(diags: &mut Diagnostics, value: &Text, windowed: bool) -> OnClose {
+    let at = || AttributePath::new("on_window_close");
+    if !windowed && !value.is_null() && !value.is_unknown() {
+        bad(diags, at(), "Only with a window", "Without window nothing closes.");
+    }
+    one_of(diags, value, at(), &OnClose::NAMES, OnClose::from_name).unwrap_or(OnClose::Finish)
+}

@@ -1,0 +1,200 @@
+//! Write-only arguments: the host passes them in the configuration, and neither plan nor state ever holds them.
+
+use std::fmt;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::{Attribute, AttributeType},
+    value::{Value, ValueNumber},
+};
+
+use crate::{
+    engine::Engine,
+    maintenance::{ids::Uid, spec::Spec},
+};
+
+use crate::provider::{
+    maintenance::model::MaintenanceModel,
+    shared::schema::{optional, secret},
+    shared::values::{Text, bad},
+};
+
+/// A text that is read from the configuration and never written: it encodes as null, two of them count as equal, and it is
+/// not printed. So no plan, state, comparison or log can hold it.
+#[derive(Clone)]
+pub(in crate::provider) struct WriteOnly(Value<SecretString>);
+
+impl WriteOnly {
+    /// Whether the configuration does not set it.
+    pub(in crate::provider) fn is_absent(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The content, where it is known.
+    pub(in crate::provider) fn content(&self) -> Option<&SecretString> {
+        self.0.as_ref_option()
+    }
+
+    /// Checks that it comes with a version: a plan sees only the version.
+    pub(in crate::provider) fn check_version(
+        &self,
+        diags: &mut Diagnostics,
+        version: &ValueNumber,
+        at: &AttributePath,
+        name: &str,
+    ) {
+        let path = at.clone().attribute(format!("{name}_version"));
+        match (self.is_absent(), version.is_null()) {
+            (false, true) => {
+                let detail = format!(
+                    "The content of {name} is in no plan and no state, so that a change of it is not seen. Give \
+                     {name}_version, and raise it with each change."
+                );
+                bad(diags, path, "A version is needed", detail);
+            }
+            (true, false) => {
+                bad(diags, path, "A version of nothing", format!("Give {name} too, or leave {name}_version out."));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Default for WriteOnly {
+    fn default() -> Self {
+        Self(Value::Null)
+    }
+}
+
+impl fmt::Debug for WriteOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WriteOnly")
+    }
+}
+
+impl PartialEq for WriteOnly {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Serialize for WriteOnly {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Text::Null.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WriteOnly {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(match Text::deserialize(deserializer)? {
+            Value::Value(text) => Value::Value(SecretString::from(text)),
+            Value::Null => Value::Null,
+            Value::Unknown => Value::Unknown,
+        }))
+    }
+}
+
+/// The write-only attributes of what boots a server.
+pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
+    [
+        (
+            "ignition_wo",
+            secret(
+                "The ignition file itself, as text, with `boot_operator`. Write-only: it may come from an ephemeral value, and is in                  no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it.                  Instead of `ignition`.",
+            ),
+        ),
+        (
+            "ignition_wo_version",
+            optional(
+                AttributeType::Number,
+                "The version of `ignition_wo`, any number: a change of the content counts when this changes.",
+            ),
+        ),
+    ]
+}
+
+/// Keeps the ignition that is in force where its version did not change: a new content counts with a new version only.
+pub(in crate::provider) async fn keep_unless_raised(
+    engine: &Engine,
+    uid: &Uid,
+    versions: (&ValueNumber, &ValueNumber),
+    spec: &mut Spec,
+) {
+    let (before, now) = versions;
+    if now.is_null() || before != now {
+        return;
+    }
+    let Ok(Some(held)) = engine.held(uid).await else { return };
+    if let (Some(boot), Some(known)) = (&mut spec.boot, held.record.spec.boot) {
+        boot.ignition = known.ignition;
+    }
+}
+
+impl MaintenanceModel {
+    /// Takes what only a configuration has.
+    pub(in crate::provider) fn take_write_only(&mut self, config: &Value<Self>) {
+        if let (Value::Value(boot), Value::Value(config)) = (&mut self.boot_configuration, config)
+            && let Value::Value(given) = &config.boot_configuration
+        {
+            boot.ignition_wo = given.ignition_wo.clone();
+        }
+    }
+
+    /// Checks that content and version of what is written only come together.
+    pub(in crate::provider) fn check_write_only(&self, diags: &mut Diagnostics) {
+        if let Value::Value(boot) = &self.boot_configuration {
+            boot.check_write_only(diags, &AttributePath::new("boot_configuration"));
+        }
+    }
+
+    /// The version of the ignition that is written only.
+    pub(in crate::provider) fn ignition_version(&self) -> ValueNumber {
+        self.boot_configuration.as_ref_option().map_or(Value::Null, |boot| boot.ignition_wo_version)
+    }
+}
+
+/// The SHA-256 of a content, in hexadecimal digits.
+pub(in crate::provider) fn sha256(content: &SecretString) -> String {
+    use sha2::{Digest as _, Sha256};
+    let digest = Sha256::digest(content.expose_secret().as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn given(text: &str) -> WriteOnly {
+        WriteOnly(Value::Value(SecretString::from(text.to_owned())))
+    }
+
+    #[test]
+    fn nothing_of_it_is_written_or_compared() {
+        let secret = given("hunter2");
+        let packed = rmp_serde::to_vec_named(&secret).unwrap();
+        assert_eq!(packed, [0xc0], "null");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "null");
+        assert_eq!(format!("{secret:?}"), "WriteOnly");
+        assert_eq!(secret, WriteOnly::default());
+        let read: WriteOnly = rmp_serde::from_slice(&rmp_serde::to_vec("hunter2").unwrap()).unwrap();
+        assert_eq!(read.content().unwrap().expose_secret(), "hunter2");
+    }
+
+    #[test]
+    fn a_content_and_its_version_come_together() {
+        for (content, version, refused) in [
+            (WriteOnly::default(), Value::Null, false),
+            (given("x"), Value::Value(1), false),
+            (WriteOnly(Value::Unknown), Value::Value(1), false),
+            (given("x"), Value::Null, true),
+            (WriteOnly::default(), Value::Value(1), true),
+        ] {
+            let mut diags = Diagnostics::default();
+            content.check_version(&mut diags, &version, &AttributePath::root(), "ignition_wo");
+            assert_eq!(!diags.errors.is_empty(), refused, "{version:?}");
+        }
+    }
+}
