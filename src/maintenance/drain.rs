@@ -4,10 +4,11 @@
 //! honours their disruption budgets. After the server was restored, a Node that was Ready before is uncordoned once it is
 //! Ready again. A Node that other people cordoned stays cordoned: only what we cordoned is uncordoned.
 
+pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
+
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
     power::{Limits, Need, Verdict, after, pursue},
@@ -22,62 +23,6 @@ use super::{
 const ROUND: Duration = Duration::from_secs(5);
 /// So many Pods are named in a reason.
 const NAMED: usize = 5;
-
-/// What is asked about the Node of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrainWish {
-    /// The Node's name.
-    pub node: String,
-    /// How long evicting may take.
-    pub timeout: Duration,
-    /// How long the Node may take to be Ready again before it is uncordoned.
-    pub ready_timeout: Duration,
-    /// Whether Pods are evicted whose `emptyDir` volumes are lost with them.
-    pub delete_emptydir_data: bool,
-    /// Whether Pods are evicted that no controller makes again.
-    pub force: bool,
-}
-
-/// A Node that may be cordoned by us: recorded before it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrainRecord {
-    /// The Node's name.
-    pub node: String,
-    /// Its cluster, by the UID of the namespace `kube-system`; `None`: not known.
-    pub cluster: Option<String>,
-}
-
-impl DrainRecord {
-    /// Whether a Node that was seen is in another cluster than ours. Where a role hides that, it is not.
-    #[must_use]
-    pub fn is_elsewhere(&self, view: &DrainView) -> bool {
-        self.cluster.is_some() && view.cluster.is_some() && self.cluster != view.cluster
-    }
-}
-
-/// A Node and its Pods, as they were seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
-pub struct DrainView {
-    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does not let it be read.
-    pub cluster: Option<String>,
-    /// Whether the cluster has the Node.
-    pub exists: bool,
-    /// Whether it is cordoned, by whomever.
-    pub cordoned: bool,
-    /// Whether this maintenance cordoned it.
-    pub ours: bool,
-    /// Whether it was Ready when this maintenance cordoned it.
-    pub was_ready: bool,
-    /// Whether it is Ready.
-    pub ready: bool,
-    /// When its kubelet was heard last (`kube-node-lease`, its clock); `None`: unknown.
-    pub heard: Option<Timestamp>,
-    /// Pods that have to leave, as `namespace/name`, with why one has not left where that is known.
-    pub left: Vec<String>,
-    /// Pods that may not be evicted as configured, with the reason.
-    pub refused: Vec<String>,
-}
 
 /// The drain that a wish needs; `None`: it has no Node, or acts under a hold that has drained it.
 #[must_use]

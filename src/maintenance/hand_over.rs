@@ -4,10 +4,11 @@
 //! The state before the first of them goes along, so that the last one restores it. Nothing is handed over past a waiter that
 //! wants the server as it was, nor where an external system or the Lease of a Node has to be given back between the two.
 
+pub use super::model::hand_over::HandOver;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
     ids::{Fence, Uid},
@@ -17,38 +18,6 @@ use super::{
     spec::Kind,
     state::{Ending, Maintenance, Phase, Progress},
 };
-
-/// What becomes of the server when a maintenance ends and another one waits for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HandOver {
-    /// It is restored.
-    #[default]
-    Restore,
-    /// The next one takes it as it is, if that one says the same.
-    Direct,
-}
-
-impl HandOver {
-    /// Both in the spelling of the configuration.
-    pub const NAMES: [&'static str; 2] = ["restore", "direct"];
-
-    /// The one of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "restore" => Self::Restore,
-            "direct" => Self::Direct,
-            _ => return None,
-        })
-    }
-
-    /// Whether it is the default, which earlier versions know.
-    #[must_use]
-    pub fn is_restore(&self) -> bool {
-        *self == Self::Restore
-    }
-}
 
 /// Whether this maintenance may pass its server on, or take it, as it is.
 fn is_direct(record: &Maintenance) -> bool {

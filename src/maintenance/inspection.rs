@@ -4,27 +4,15 @@
 //! been admitted. No rule can tell. So every generation is raised past all that may have been given
 //! out, which fences every process, and each maintenance waits until a person looked at its server.
 
+pub use super::model::inspection::Inspection;
+
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
     ids::{Generation, Uid},
     lock::{AuditEvent, Leases, Refusal, ServerLock},
     state::Maintenance,
 };
-
-/// A maintenance that nobody may act on before a person has inspected its server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inspection {
-    /// The maintenance.
-    pub uid: Uid,
-    /// Since when, on the store's clock.
-    pub since: Timestamp,
-    /// The person who restored the store.
-    pub by: String,
-    /// What that person said.
-    pub reason: String,
-}
 
 impl ServerLock {
     /// The inspection that this maintenance, or the one it acts under, waits for.

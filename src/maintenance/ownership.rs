@@ -1,49 +1,14 @@
 //! Claims and approvals of one server, and the ways in which they change.
 
+pub use super::model::ownership::Ownership;
+
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
     approval::{Approval, Claim, Scope},
     ids::{MaintenanceId, Uid},
     lock::{AuditEvent, Refusal, ServerLock},
 };
-
-/// Who owns a server, and what that owner allowed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ownership {
-    /// The claim, if the server is in use.
-    pub claim: Option<Claim>,
-    /// The owner's approvals. They end with the claim.
-    pub approvals: Vec<Approval>,
-}
-
-impl Ownership {
-    /// Whether nothing is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.claim.is_none() && self.approvals.is_empty()
-    }
-
-    /// The approvals as their owner's words, without what runs made of them.
-    #[must_use]
-    pub fn words(&self) -> Vec<Approval> {
-        self.approvals.iter().map(|approval| Approval { used_by: None, ..approval.clone() }).collect()
-    }
-
-    /// Which run started with which approval.
-    #[must_use]
-    pub fn uses(&self) -> Vec<(Uid, Uid)> {
-        let uses = self.approvals.iter().map(|approval| Some((approval.uid.clone(), approval.used_by.clone()?)));
-        uses.flatten().collect()
-    }
-
-    /// One approval.
-    #[must_use]
-    pub fn approval(&self, uid: &Uid) -> Option<&Approval> {
-        self.approvals.iter().find(|approval| approval.uid == *uid)
-    }
-}
 
 impl Claim {
     /// Whether an owner may change this claim and answer for it.

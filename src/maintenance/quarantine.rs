@@ -2,8 +2,9 @@
 //!
 //! They stay unchanged. A server that such a record holds stays held, its name stays taken, and all other servers go on.
 
+pub use super::model::unreadable::{Records, Unreadable};
+
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::{
     ids::{LockKey, MaintenanceId, Uid},
@@ -11,57 +12,6 @@ use super::{
     shared::Shared,
     state::Maintenance,
 };
-
-/// A record that this version cannot read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The UID under which the store keeps it.
-    pub uid: Uid,
-    /// Its name, if that can be read.
-    pub id: Option<MaintenanceId>,
-    /// The server's name, if that can be read.
-    pub server: Option<String>,
-    /// The cause.
-    pub why: String,
-    /// The stored text, to be written back unchanged.
-    pub raw: String,
-}
-
-/// The active records of a lock, and those that cannot be read.
-pub type Records = (Vec<Shared<Maintenance>>, Vec<Unreadable>);
-
-impl Unreadable {
-    /// Reads a record. `uid`: the UID under which the store keeps it.
-    pub fn or_record(uid: &str, raw: &str) -> Result<Maintenance, Box<Self>> {
-        serde_json::from_str(raw)
-            .map_err(|error| Box::new(Self::of(uid, raw, format!("the record {uid:?} is not understood: {error}"))))
-    }
-
-    /// Reads as much of a record as can be read.
-    fn of(uid: &str, raw: &str, why: String) -> Self {
-        let found: Value = serde_json::from_str(raw).unwrap_or_default();
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        Self {
-            uid: Uid(uid.to_owned()),
-            id: text(&found["id"]).and_then(|id| id.parse().ok()),
-            server: text(&found["spec"]["server"]),
-            why,
-            raw: raw.to_owned(),
-        }
-    }
-
-    /// Separates records from those that cannot be read.
-    pub fn part(read: impl Iterator<Item = Result<Maintenance, Box<Self>>>) -> Records {
-        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
-        for one in read {
-            match one {
-                Ok(record) => records.push(record.into()),
-                Err(other) => unreadable.push(*other),
-            }
-        }
-        (records, unreadable)
-    }
-}
 
 impl ServerLock {
     /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with each of its records as

@@ -3,6 +3,8 @@
 //! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of priority per `aging`
 //! interval, so that nobody starves. Who may not start yet does not block those behind. A holder is never evicted.
 
+pub use super::model::shown_time::shown_time;
+
 use std::{cmp::Reverse, collections::HashMap, fmt, ops::Deref, sync::OnceLock, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -60,12 +62,6 @@ impl fmt::Display for Ahead {
         }
         write!(f, ")")
     }
-}
-
-/// A moment for people, in UTC to the second.
-#[must_use]
-pub fn shown_time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// What a waiter waits for. Every reason names what would end it.

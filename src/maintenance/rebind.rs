@@ -7,10 +7,9 @@
 //! also when an identifier comes back, so that the trail of moves has one end, wherever it is
 //! entered.
 
-use std::collections::BTreeMap;
+pub use super::model::alias_moves::{AliasMove, AliasMoves};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
     aliases::Alias,
@@ -18,18 +17,6 @@ use super::{
     ids::{LockKey, MaintenanceId, Uid},
     lock::{AuditEvent, Refusal, ServerLock},
 };
-
-/// Where the identifiers went that a lock gave up.
-pub type AliasMoves = BTreeMap<Alias, AliasMove>;
-
-/// Where an identifier went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AliasMove {
-    /// The lock that has it now; `None`: several servers show it, and it leads nowhere.
-    pub to: Option<LockKey>,
-    /// How often it was moved by then. Starts with 1.
-    pub version: u64,
-}
 
 /// A move that a person asked for.
 #[derive(Clone, Debug)]

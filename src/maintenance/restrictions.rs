@@ -5,13 +5,14 @@
 //! right back. So the lock remembers the name that was released, until its configuration says that
 //! the work is wanted again or a person allows it.
 
-use std::{collections::BTreeMap, fmt};
+pub use super::model::restrictions::{Block, ReleasedName, Restrictions};
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::{
-    ids::{Generation, MaintenanceId, Runner, Uid},
+    ids::{MaintenanceId, Runner, Uid},
     lock::{AuditEvent, ServerLock},
     queue::shown_time,
     state::Maintenance,
@@ -19,81 +20,6 @@ use super::{
 
 /// How many released names a lock remembers; of more, the oldest is forgotten.
 const MOST_NAMES: usize = 50;
-
-/// What persons forbade for one server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Restrictions {
-    /// Nothing is admitted before its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub block: Option<Block>,
-    /// Names that were released, the latest last.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub released: Vec<ReleasedName>,
-}
-
-impl Restrictions {
-    /// Whether nothing is forbidden.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A time during which no maintenance takes the server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
-    /// Since when, on the store's clock.
-    pub since: Timestamp,
-    /// Until when, on the store's clock.
-    pub until: Timestamp,
-    /// The maintenance that was released with it.
-    pub id: MaintenanceId,
-    /// The record that was released with it.
-    pub uid: Uid,
-    /// Its generation.
-    pub generation: Generation,
-    /// The provider's owner of that maintenance.
-    pub owner: String,
-    /// The server's name in its configuration.
-    pub server: String,
-    /// The process that blocked the server.
-    pub by: Runner,
-    /// Why, for people.
-    pub reason: String,
-}
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "until {} by {} ({:?})", shown_time(self.until), self.by, self.reason)
-    }
-}
-
-/// A name that a person released. It is refused until its `triggers` change or a person allows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReleasedName {
-    /// The name.
-    pub id: MaintenanceId,
-    /// The record that was released.
-    pub uid: Uid,
-    /// Its `triggers`: with others it is another run of the work.
-    pub triggers: BTreeMap<String, String>,
-    /// When it was released, on the store's clock.
-    pub at: Timestamp,
-    /// The process that released it, for people.
-    pub by: String,
-    /// Why, for people.
-    pub reason: String,
-    /// The generation that was released.
-    pub generation: Generation,
-}
-
-impl fmt::Display for ReleasedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, by, reason, at, generation, .. } = self;
-        write!(f, "{by} released {id} at {} ({reason:?}, generation {generation})", shown_time(*at))
-    }
-}
 
 impl ServerLock {
     /// The block that is in force.

@@ -15,6 +15,7 @@ const LIBRARY: &str = "terraform_provider_metal";
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub may_know: &'static [(&'static str, &'static [&'static str])],
+    pub data: (&'static str, &'static [&'static str]),
     pub crates: &'static [(&'static str, &'static [&'static str])],
     pub pure_room: &'static str,
     pub pure_crates: &'static [&'static str],
@@ -118,6 +119,7 @@ pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
         for named in &content.named {
             let problems = [
                 room_wall(rules, &room, named),
+                data_wall(rules, &source.file, named),
                 crate_wall(rules, &room, named),
                 pure_wall(rules, &room, named),
                 time_wall(rules, &room, named),
@@ -158,6 +160,18 @@ fn room_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
         let allowed = if allowed.is_empty() { "no room".to_owned() } else { allowed.join(", ") };
         format!("`{room}` names `crate::{path}`; it may know {allowed}")
     })
+}
+
+fn data_wall(rules: &Rules, file: &str, named: &Named) -> Option<String> {
+    let (folder, allowed) = rules.data;
+    let room = folder.split('/').next().filter(|_| file.starts_with(folder))?;
+    let (first, rest) = named.segments.split_first()?;
+    if first != "crate" || rest.first().is_none_or(|first| first != room) || rest.len() < 2 {
+        return None;
+    }
+    let path = rest.join("::");
+    let fits = |wall: &&str| path == **wall || path.starts_with(&format!("{wall}::"));
+    (!allowed.iter().any(fits)).then(|| format!("data names the rule `crate::{path}`"))
 }
 
 fn crate_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {

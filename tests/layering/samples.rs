@@ -38,6 +38,18 @@ fn a_room_may_not_look_upwards() {
 }
 
 #[test]
+fn data_knows_no_rule() {
+    refused(
+        "maintenance/model/state.rs",
+        "use super::super::decide::Goal;",
+        "data names the rule `crate::maintenance::decide::Goal`",
+    );
+    refused("maintenance/model/spec.rs", "use crate::maintenance::gate::own;", "data names the rule");
+    allowed("maintenance/model/state.rs", "use super::spec::Spec; pub(in crate::maintenance) fn f() {}");
+    allowed("maintenance/gate.rs", "use super::{model::gate::Order, decide::Goal};");
+}
+
+#[test]
 fn a_room_may_look_downwards_and_at_itself() {
     allowed("engine/drive.rs", "use crate::{maintenance::decide, store::{self, Store}, clock::Clock};");
     allowed("engine/drive.rs", "use super::attach; use crate::engine::outcome;");

@@ -12,7 +12,7 @@ use super::{
     location::Location,
     machine::{BootOverride, MediaSlot, PowerState},
     node::NodeRecord,
-    operate::Outcome,
+    operation::Outcome,
     spec::Spec,
     step::{Attempt, Step},
     update::Update,

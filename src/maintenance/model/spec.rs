@@ -10,10 +10,10 @@ use super::{
     ids::Uid,
     machine::{BootMode, Ignition, PowerTarget, shown_url},
     node::NodeWish,
-    operate::OperationSpec,
+    operation::OperationSpec,
     service::ServiceSpec,
-    window::WindowSpec,
 };
+use crate::maintenance::window::WindowSpec;
 use crate::shown;
 
 /// Whether the owner of a claimed server is asked first.

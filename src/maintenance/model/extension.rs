@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{effects::PendingEffect, inspection::Inspection, rebind::AliasMoves, restrictions::Restrictions};
+use super::{alias_moves::AliasMoves, effects::PendingEffect, inspection::Inspection, restrictions::Restrictions};
 
 /// The further contents of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,267 @@
+//! Gates: what is recorded and told of the external systems between a request and its start.
+
+use super::ids::Uid;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Who decides whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// The server's own system has a queue: it is asked before our slot is taken.
+    Theirs,
+    /// It allows the start, and has no queue: it is asked before our slot is taken, once it is our turn.
+    OnTurn,
+    /// It has none: our queue orders, and it is entered under our slot.
+    Ours,
+}
+
+/// What a server's own system is like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct System {
+    /// Its name, for people.
+    pub name: String,
+    /// Who orders.
+    pub order: Order,
+    /// Whether a maintenance enters it at all; an operation only asks whether it may go on beside it.
+    pub enters: bool,
+    /// Whether it prepares what is booted, and says when that is ready.
+    pub boots: bool,
+    /// Whether it knows the owners of its servers and asks them. Where it does not, claims and approvals are those of the
+    /// coordination store.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub owners: bool,
+    /// The gate that it is, where it stands before the server's own system (`cluster_api`); `None`: it is that system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<String>,
+    /// What follows when it takes a server away.
+    #[serde(default, skip_serializing_if = "Loss::is_end")]
+    pub loss: Loss,
+}
+
+/// What was true of every system before it was recorded.
+fn yes() -> bool {
+    true
+}
+
+/// What follows when a gate no longer holds a server for us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Loss {
+    /// The server is not ours any more: it is not touched again.
+    #[default]
+    EndsHold,
+    /// It stays ours, and is restored.
+    Restore,
+}
+
+impl Loss {
+    /// Whether it is the one that every system had before it was recorded.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        *self == Self::EndsHold
+    }
+}
+
+impl System {
+    /// A server's own maintenance system that prepares no boot and knows no owners.
+    #[must_use]
+    pub fn own(name: impl Into<String>, order: Order, enters: bool) -> Self {
+        Self { name: name.into(), order, enters, boots: false, owners: false, gate: None, loss: Loss::EndsHold }
+    }
+
+    /// Who this is, in a message about a server.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        if self.gate.is_some() { &self.name } else { "the server's own maintenance system" }
+    }
+}
+
+/// What is known of our request to a server's own system. Part of a maintenance's record.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateRecord {
+    /// The system.
+    pub system: System,
+    /// Whether a request may be there: recorded before it is made.
+    pub asked: bool,
+    /// Whether it was seen to allow the start.
+    pub granted: bool,
+    /// Whether the server was entered under our slot, so that it has to be left.
+    pub entered: bool,
+    /// What it waits for, as seen last.
+    pub said: Option<String>,
+    /// Why it is ours no more, once that was seen: then the server is not touched again.
+    pub lost: Option<String>,
+    /// What the backend wants to know again when the server is left: how things were before it was entered.
+    pub memory: BTreeMap<String, String>,
+    /// Whether it was seen to be left again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
+}
+
+impl GateRecord {
+    /// Nothing was asked yet.
+    #[must_use]
+    pub fn new(system: System) -> Self {
+        Self {
+            system,
+            asked: false,
+            granted: false,
+            entered: false,
+            said: None,
+            lost: None,
+            memory: BTreeMap::new(),
+            left: false,
+        }
+    }
+
+    /// Whether it is asked before our slot is taken.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.system.order != Order::Ours
+    }
+
+    /// Whether it still has a request of ours.
+    pub(in crate::maintenance) fn must_be_left(&self) -> bool {
+        self.system.enters && self.asked && !self.left
+    }
+}
+
+/// Who asks, and for what: what a request to a server's own system says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateWish {
+    /// The coordination store that knows the maintenance, by its id.
+    pub store: String,
+    /// This incarnation of the maintenance.
+    pub uid: String,
+    /// `namespace/name` of the maintenance.
+    pub id: String,
+    /// The provider's `owner`.
+    pub owner: String,
+    /// Who asks: run, host, person.
+    pub run: String,
+    /// Whether the server's owner is asked.
+    pub asks: Asks,
+    /// Higher goes first.
+    pub priority: i64,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// Where it is discussed.
+    pub ticket: Option<String>,
+    /// Whether it may be there already.
+    pub asked: bool,
+    /// Whether the server was taken with it: see [`GateRecord::entered`].
+    pub entered: bool,
+    /// See [`System::enters`].
+    pub enters: bool,
+    /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
+    pub namespace: Option<String>,
+    /// See [`GateRecord::memory`].
+    pub memory: BTreeMap<String, String>,
+    /// The gates before this one that allow it ([`System::gate`]).
+    pub outer: Vec<String>,
+}
+
+/// Who is asked before a server is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nobody.
+    Nobody,
+    /// Its owner, if it has one.
+    Owner,
+    /// Its owner; a server that nobody owns is not taken.
+    OwnerItMustHave,
+}
+
+/// Where our request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of ours is there, and the server may be asked for, or is as it was.
+    Absent,
+    /// Ours waits, or could not be made now. The words complete "waiting for".
+    Waiting(String),
+    /// Ours was made and the system acts on it by itself: it is not to be helped, and no limit but that of the maintenance
+    /// ends it. The words complete "waiting for".
+    Entering(String),
+    /// The server is ours: every condition of the system holds.
+    Granted,
+    /// It was ours and is somebody else's, or nobody's.
+    Lost(String),
+    /// It will never be granted, and nothing of ours is there.
+    Refused(String),
+    /// It is there and holds nothing, now or ever: it is to be taken back.
+    Failed(String),
+    /// It is being taken back, or the server is on its way back; this ends by itself.
+    Returning(String),
+    /// Ours is gone, and left something behind that the next [`Action::LeaveGate`] removes.
+    Leftovers(String),
+    /// Nothing of ours is there, and another author's request is: it cannot be made now. The words complete "waiting for".
+    Taken(String),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("the external request is not there"),
+            Self::Waiting(why) | Self::Entering(why) | Self::Taken(why) => write!(f, "waiting for {why}"),
+            Self::Granted => f.write_str("granted"),
+            Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
+/// Whether what shall be booted is ready, as the system says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootReadiness {
+    /// Not yet; with its progress.
+    Pending(String),
+    /// It is.
+    Ready,
+    /// It cannot be.
+    Error(String),
+}
+
+/// What is seen of our request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateView {
+    /// Where it stands.
+    pub standing: Standing,
+    /// What shall be booted, where the system prepares that.
+    pub boot: Option<BootReadiness>,
+    /// See [`GateRecord::memory`]: what is to be remembered from before the server is entered.
+    pub memory: BTreeMap<String, String>,
+    /// The maintenance of ours, by its UID, whose request has the server, where the end of that is all that ours waits for.
+    pub behind: Option<Uid>,
+}
+
+/// The gates of a record, as they are stored: a record of one gate has the form that it had when there was never another one.
+pub(super) mod stored {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::GateRecord;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        One(Box<GateRecord>),
+        Chain(Vec<GateRecord>),
+    }
+
+    pub(in crate::maintenance) fn serialize<S: Serializer>(gates: &[GateRecord], to: S) -> Result<S::Ok, S::Error> {
+        match gates {
+            [one] => one.serialize(to),
+            gates => gates.serialize(to),
+        }
+    }
+
+    pub(in crate::maintenance) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GateRecord>, D::Error> {
+        Ok(match Option::<Stored>::deserialize(from)? {
+            None => Vec::new(),
+            Some(Stored::One(one)) => vec![*one],
+            Some(Stored::Chain(gates)) => gates,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! What is known of a server and its maintenances: the data that stores keep, and that rules read and change. Nothing here knows a
+//! rule.
+
+pub mod alias_moves;
+pub mod aliases;
+pub mod approval;
+pub mod drain;
+pub mod effects;
+pub mod extension;
+pub mod gate;
+pub mod hand_over;
+pub mod ids;
+pub mod inspection;
+pub mod location;
+pub mod lock;
+pub mod machine;
+pub mod node;
+pub mod operation;
+pub mod ownership;
+pub mod restrictions;
+pub mod service;
+pub mod shared;
+pub mod shown_time;
+pub mod spec;
+pub mod state;
+pub mod step;
+pub mod unreadable;
+pub mod update;
