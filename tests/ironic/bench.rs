@@ -145,11 +145,16 @@ pub fn entered(wish: &GateWish) -> GateWish {
 pub async fn settled(machine: &Arc<dyn Machine>, wanted: PowerState) {
     let until = std::time::Instant::now() + Duration::from_mins(1);
     loop {
-        let seen = machine.observe().await.unwrap().power;
-        if seen == wanted {
+        // A node that is locked answers some reads with 409: the engine asks again, and so does this.
+        let seen = match machine.observe().await {
+            Ok(view) => Ok(view.power),
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) => panic!("{error}"),
+        };
+        if matches!(seen, Ok(power) if power == wanted) {
             return;
         }
-        assert!(std::time::Instant::now() < until, "{wanted} not in time: {seen}");
+        assert!(std::time::Instant::now() < until, "{wanted} not in time: {seen:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

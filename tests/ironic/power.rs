@@ -139,7 +139,7 @@ async fn a_conductor_that_is_killed_in_the_middle_of_power_leaves_an_observable_
     bench.ironic.active_node("n1").await;
     let held = bench.held(&wish()).await;
     held.reset(ResetType::ForceOff).await.unwrap();
-    assert_eq!(held.observe().await.unwrap().power, PowerState::PoweringOff);
+    settled(&held, PowerState::PoweringOff).await;
     let busy = held.reset(ResetType::On).await.unwrap_err();
     assert!(busy.is_transient() && !busy.outcome_unknown(), "{busy}");
     bench.ironic.restart().await;

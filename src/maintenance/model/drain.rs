@@ -1,4 +1,4 @@
-//! Draining the Node of a server: what is asked, recorded and seen.
+//! Draining the Node of a server: the request, the record and the view.
 
 use jiff::Timestamp;
 use serde::Deserialize;

@@ -1,5 +1,4 @@
-//! What is known of a server and its maintenances: the data that stores keep, and that rules read and change. Nothing here knows a
-//! rule.
+//! The data that stores keep of a server and its maintenances, and that rules read and change. It knows no rule.
 
 pub mod alias_moves;
 pub mod aliases;

@@ -1,4 +1,4 @@
-//! The Lease of the Node of a server: what is asked, recorded and seen.
+//! The Lease of the Node of a server: the request, the record and the view.
 
 use serde::Deserialize;
 use serde::Serialize;

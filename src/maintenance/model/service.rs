@@ -1,4 +1,4 @@
-//! A service that the external system carries out: what is asked, and where it stands.
+//! A service that the external system carries out: the request and its progress.
 
 use crate::shown;
 use serde::Deserialize;

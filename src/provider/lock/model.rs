@@ -191,7 +191,7 @@ impl LockModel {
         })
     }
 
-    /// What is known without a lock. The rest is null and not unknown: OpenTofu refuses an ephemeral result that is not wholly
+    /// Shows the attributes that need no lock. The rest is null and not unknown: OpenTofu refuses an ephemeral result that is not wholly
     /// known (seen with 1.12.6).
     pub(in crate::provider) fn show_planned(&mut self, engine: Option<&Engine>) {
         self.id = known(self.name_id().map(|id| id.to_string()));

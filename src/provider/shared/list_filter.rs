@@ -74,7 +74,7 @@ pub(in crate::provider) fn filter_of(config: Value<FilterModel>) -> FilterModel 
 }
 
 impl FilterModel {
-    /// Checks what is known.
+    /// Checks the known values.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, states: &[&str]) {
         for (name, text) in [("server", &self.server), ("namespace", &self.namespace), ("owner", &self.owner)] {
             not_empty(diags, text, AttributePath::new(name));

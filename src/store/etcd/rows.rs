@@ -145,8 +145,8 @@ pub(super) struct Read {
 /// What became of a read.
 pub(super) enum Looked {
     Lock(Box<Read>),
-    /// Records have left, and were only counted: they have to be listed. Nothing is known when what was known is later than
-    /// what is there, as after a backup was restored: then all of it is read.
+    /// Records have left, and were only counted: they have to be listed. `None` where the store is behind the known lock, as
+    /// after a backup was restored: then all of it is read.
     Again(Option<Stored>),
 }
 
