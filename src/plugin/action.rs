@@ -10,8 +10,15 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 
 use super::{
-    ServedProvider, codec::Received, diagnostics::to_wire, panics, proto::tfplugin6 as wire, resource::Described,
-    running::Answer, service::Service, shape::Shape,
+    ServedProvider,
+    codec::Received,
+    diagnostics::{known, to_wire},
+    panics,
+    proto::tfplugin6 as wire,
+    resource::Described,
+    running::Answer,
+    service::Service,
+    shape::Shape,
 };
 use crate::shown;
 
@@ -107,9 +114,7 @@ impl<A: Action + 'static> AnyAction for Adapter<A> {}
 
 impl<A: Action + 'static> Adapter<A> {
     fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
-        let described = self.described();
-        let described = described.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
-        Some(&described.shape)
+        Some(&known(diags, self.described())?.shape)
     }
 }
 

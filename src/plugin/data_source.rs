@@ -6,6 +6,7 @@ use tf_provider::{DataSource, Diagnostics};
 
 use super::{
     codec::{self, Received},
+    diagnostics::known,
     proto::tfplugin6 as wire,
     resource::Described,
     shape::Shape,
@@ -44,9 +45,7 @@ impl<D: DataSource + 'static> AnyDataSource for Adapter<D> {}
 
 impl<D: DataSource + 'static> Adapter<D> {
     fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
-        let described = self.described();
-        let described = described.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
-        Some(&described.shape)
+        Some(&known(diags, self.described())?.shape)
     }
 }
 

@@ -6,6 +6,7 @@ use tf_provider::{Diagnostics, value::ValueAny};
 use super::{
     ServedProvider,
     codec::{self, Received},
+    diagnostics::known,
     proto::tfplugin6 as wire,
     resource::Described,
     served::Served,
@@ -17,7 +18,7 @@ pub(super) fn to_be_filled(
     described: Result<&Described, Diagnostics>,
     config: Option<&wire::DynamicValue>,
 ) -> Option<wire::DynamicValue> {
-    let described = described.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+    let described = known(diags, described)?;
     let config = Received::new(config, &described.shape, "configuration");
     let mut config: BTreeMap<String, ValueAny> = config.decode(diags)?;
     let attributes = described.wire.block.iter().flat_map(|block| &block.attributes);

@@ -21,6 +21,11 @@ where
     Diagnostic { summary: summary.into(), detail: detail.into(), attribute }
 }
 
+/// What was made once for all requests; `None` after the errors of making it.
+pub(super) fn known<T>(diags: &mut Diagnostics, made: Result<T, Diagnostics>) -> Option<T> {
+    made.map_err(|errors| diags.add_diagnostics(errors)).ok()
+}
+
 /// Adds an error unless there is one: for answers that must not look like success.
 pub(super) fn ensure_error(diags: &mut Diagnostics, error: impl FnOnce() -> Diagnostic) {
     if diags.errors.is_empty() {

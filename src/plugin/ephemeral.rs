@@ -14,7 +14,7 @@ use super::{
     ServedProvider,
     codec::{self, Received},
     deferral,
-    diagnostics::to_wire,
+    diagnostics::{known, to_wire},
     panics,
     proto::tfplugin6 as wire,
     resource::Described,
@@ -52,7 +52,7 @@ pub trait EphemeralResource: Send + Sync {
 /// What was opened.
 #[derive(Clone, Debug)]
 pub struct Opened<S> {
-    /// The result; what is computed may be unknown in a plan.
+    /// The result, wholly known: OpenTofu 1.12 refuses another one, also in a plan.
     pub result: S,
     /// What renew and close are given.
     pub private: Vec<u8>,
@@ -91,9 +91,7 @@ impl<E: EphemeralResource + 'static> AnyEphemeral for Adapter<E> {}
 
 impl<E: EphemeralResource + 'static> Adapter<E> {
     fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
-        let described = self.described();
-        let described = described.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
-        Some(&described.shape)
+        Some(&known(diags, self.described())?.shape)
     }
 }
 

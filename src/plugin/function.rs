@@ -63,8 +63,7 @@ impl<F: Function + 'static> Erased for Adapter<F> {
         diags: &mut Diagnostics,
         request: &wire::call_function::Request,
     ) -> Option<wire::DynamicValue> {
-        let schema = self.schema();
-        let schema = schema.map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let schema = super::diagnostics::known(diags, self.schema())?;
         let shape = arguments_shape(schema, request.arguments.len());
         let arguments = sequence(&request.arguments);
         let arguments = Received::new(Some(&arguments), &shape, "argument list");

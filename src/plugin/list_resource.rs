@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{
     codec::{self, Received},
-    diagnostics::to_wire,
+    diagnostics::{known, to_wire},
     proto::tfplugin6::{self as wire, list_resource::Event},
     resource::Described,
 };
@@ -125,7 +125,7 @@ impl<L: ListResource + 'static> AnyListResource for Adapter<L> {}
 
 impl<L: ListResource + 'static> Adapter<L> {
     fn config(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<L::Config> {
-        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let described = known(diags, self.described())?;
         Received::new(config, &described.shape, "list configuration").decode(diags)
     }
 }

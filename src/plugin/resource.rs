@@ -11,7 +11,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource};
 
 use super::{
     codec::{self, Received},
-    diagnostics::{diagnostic, path_to_wire},
+    diagnostics::{diagnostic, known, path_to_wire},
     extension::{IdentitySchema, ResourceExt},
     moves::MovedState,
     proto::tfplugin6 as wire,
@@ -105,13 +105,7 @@ impl<R: ResourceExt + 'static> AnyResource for Adapter<R> {}
 
 impl<R: ResourceExt + 'static> Adapter<R> {
     fn shape(&self, diags: &mut Diagnostics) -> Option<&Shape> {
-        match self.described() {
-            Ok(described) => Some(&described.shape),
-            Err(errors) => {
-                diags.add_diagnostics(errors);
-                None
-            }
-        }
+        Some(&known(diags, self.described())?.shape)
     }
 
     /// The identity of a state for the wire; the outer `None` comes with an error.
@@ -360,7 +354,7 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         version: i64,
         state: &wire::RawState,
     ) -> Option<wire::DynamicValue> {
-        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let described = known(diags, self.described())?;
         let current = described.wire.version;
         let mut refuse = |detail: String| {
             diags.add_error(diagnostic("State cannot be read", detail, AttributePath::root()));

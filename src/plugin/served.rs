@@ -8,7 +8,7 @@ use super::{
     action::AnyAction,
     codec::Received,
     data_source::AnyDataSource,
-    diagnostics::{diagnostic, to_wire},
+    diagnostics::{diagnostic, known, to_wire},
     ephemeral::AnyEphemeral,
     function::{self, AnyFunction},
     list_resource::AnyListResource,
@@ -165,14 +165,14 @@ impl<P: ServedProvider> Served<P> {
     }
 
     pub async fn validate_config(&self, diags: &mut Diagnostics, config: Option<&wire::DynamicValue>) -> Option<()> {
-        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let described = known(diags, self.described())?;
         let config = Received::new(config, &described.shape, "provider configuration");
         let config = config.decode(diags)?;
         Provider::validate(&self.provider, diags, config).await
     }
 
     pub async fn configure(&self, diags: &mut Diagnostics, request: &wire::configure_provider::Request) -> Option<()> {
-        let described = self.described().map_err(|errors| diags.add_diagnostics(errors)).ok()?;
+        let described = known(diags, self.described())?;
         let config = Received::new(request.config.as_ref(), &described.shape, "provider configuration");
         let config = config.decode(diags)?;
         Provider::configure(&self.provider, diags, request.terraform_version.clone(), config).await

@@ -1,8 +1,9 @@
 //! The requests about lists of existing resources.
-use futures_util::stream;
+use futures_util::StreamExt as _;
 use tf_provider::Diagnostics;
 use tokio::sync::mpsc;
-use tonic::{Response, Status, codegen::BoxStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Response, codegen::BoxStream};
 
 use super::{
     ServedProvider,
@@ -49,9 +50,6 @@ impl<P: ServedProvider> Service<P> {
                 let _ = events.send(last).await;
             }
         });
-        let next = |mut received: mpsc::Receiver<Event>| async move {
-            received.recv().await.map(|event| (Ok::<_, Status>(event), received))
-        };
-        Response::new(Box::pin(stream::unfold(received, next)))
+        Response::new(Box::pin(ReceiverStream::new(received).map(Ok)))
     }
 }
