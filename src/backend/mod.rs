@@ -333,7 +333,7 @@ pub trait MaintenanceSystem: Gate {
     /// The machine, as far as a granted request may change it. What it shows is not older than the question.
     fn under(&self, wish: &GateWish) -> Arc<dyn Machine>;
 
-    /// The machine of a request, for somebody who only reads: what the last word of the system was is enough.
+    /// The machine of a request, for a reader: the last known state of the system is enough.
     fn shown(&self, wish: &GateWish) -> Arc<dyn Machine>;
 
     /// Whether an operation in its own turn would last.

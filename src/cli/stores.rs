@@ -79,7 +79,7 @@ struct Anchor {
     chains: ChainEnds,
 }
 
-/// Reads the anchor of an earlier look; an empty one where there is no file yet.
+/// Reads the anchor of an earlier verification; an empty one when the file does not exist yet.
 fn anchor(file: &Path, store_id: &str) -> Result<ChainEnds, CommandError> {
     let cannot = |problem: String| CommandError::Other(format!("{}: {problem}", file.display()));
     let text = match fs::read_to_string(file) {

@@ -252,7 +252,7 @@ impl Drive<'_> {
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
-        // A waiter is told of changes; whoever is about to act has to know.
+        // A waiter is woken by changes; before an action the state has to be fresh.
         let view = gate.look(&wish, fresh || !self.waits() || self.looks_first()).await?;
         self.facts.gates.insert(place, view);
         Ok(())

@@ -91,7 +91,7 @@ impl MachineGate {
             Some(name) => self.clusters.node(name, fresh).await?,
             None => None,
         };
-        // What is ours stays ours, whoever uses the host meanwhile.
+        // A request of ours stays ours while another Machine uses the host.
         let used_by = if wish.asked { None } else { self.used_by().await? };
         Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
     }

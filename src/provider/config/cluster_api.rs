@@ -85,7 +85,7 @@ impl ClusterApiModel {
                     diags,
                     at().attribute("machines").key(server),
                     "No name of a Machine",
-                    format!("{text:?} is not namespace/name. Leave out a server that is no Machine."),
+                    format!("{text:?} is not namespace/name. Leave out a server without a Machine."),
                 ),
             }
         }
