@@ -74,6 +74,8 @@ impl Engine {
             Ok(())
         };
         if first.heard.is_some() {
+            let (node, most) = (&cordon.node, LISTEN.as_secs());
+            tracing::info!("Node {node}: waiting until its kubelet renews its Lease, for {most} s at most");
             within(LISTEN, heard).await.unwrap_or_else(|| Err("its kubelet is not heard".to_owned()))?;
         }
         nodes.uncordon(&cordon.node, &by).await.map_err(|error| error.to_string())
