@@ -3,7 +3,7 @@
 #   etcdctl user add NAME
 #   etcdctl user grant-role NAME metal-runner
 #
-# A role of an earlier version keeps what it had. For an approver, take that away:
+# A role of an earlier version keeps what it had. For an approver, take that away, and grant PREFIX/used/ as below:
 #
 #   etcdctl role revoke-permission --prefix=true ROLE PREFIX/audit/
 #   etcdctl role revoke-permission --prefix=true ROLE PREFIX/old/
@@ -27,6 +27,7 @@ etcdctl role grant-permission --prefix=true metal-runner readwrite PREFIX/old/
 etcdctl role add metal-approver
 etcdctl role grant-permission --prefix=true metal-approver read PREFIX/
 etcdctl role grant-permission --prefix=true metal-approver readwrite PREFIX/approvals/
+etcdctl role grant-permission --prefix=true metal-approver readwrite PREFIX/used/
 etcdctl role grant-permission --prefix=true metal-approver readwrite PREFIX/told/
 
 etcdctl role add metal-reviewer

@@ -21,6 +21,7 @@ mod patience;
 mod postgres;
 mod recall;
 mod roles;
+mod seals;
 mod sqlite;
 mod together;
 mod told;

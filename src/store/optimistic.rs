@@ -18,6 +18,7 @@ use super::{
     StoreError,
     chain::Ends,
     extended::StoredSlot,
+    seals::Seals,
     views::{Known, Stored},
 };
 use crate::maintenance::{
@@ -206,12 +207,20 @@ pub(super) struct Written {
     pub(super) raw: Option<Arc<[u8]>>,
     /// See [`Stored::ends`].
     pub(super) ends: Arc<Ends>,
+    /// See [`Stored::seals`].
+    pub(super) seals: Arc<Seals>,
 }
 
 /// As a store writes it that keeps everything of a lock together.
 impl From<i64> for Written {
     fn from(revision: i64) -> Self {
-        Self { revision, parts: Parts { lock: true, words: false }, raw: None, ends: Arc::default() }
+        Self {
+            revision,
+            parts: Parts { lock: true, words: false },
+            raw: None,
+            ends: Arc::default(),
+            seals: Arc::default(),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
         chain::Ends,
         group::Line,
         optimistic::{Commits, Written},
+        seals::Seals,
     },
 };
 
@@ -49,6 +50,8 @@ pub(super) struct Stored {
     pub(super) raw: Option<Arc<[u8]>>,
     /// The ends of the chains of the audit, where the store keeps them with the lock.
     pub(super) ends: Arc<Ends>,
+    /// What makes the use of an approval last, where the store cannot forbid that its mark is removed.
+    pub(super) seals: Arc<Seals>,
 }
 
 impl Stored {
@@ -60,13 +63,14 @@ impl Stored {
             commits: Arc::default(),
             raw: None,
             ends: Arc::default(),
+            seals: Arc::default(),
         }
     }
 
     /// What a commit of ours made of it.
     pub(super) fn after(&self, written: Written, lock: ServerLock, commit: &str) -> Self {
-        let Written { revision, parts, raw, ends } = written;
-        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw, ends }
+        let Written { revision, parts, raw, ends, seals } = written;
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw, ends, seals }
     }
 
     /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.

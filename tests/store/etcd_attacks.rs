@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::{Client, ConnectOptions, Permission};
 use terraform_provider_metal::{
     maintenance::{
-        approval::Scope,
+        approval::{Claim, Scope},
+        ids::Uid,
         lock::Request,
         spec::{Policy, Spec},
     },
@@ -111,7 +112,7 @@ async fn what_is_written_below_old_deletes_no_lock() {
     // An approver may not even write there.
     let mut etcdctl = guarded.raw("approver").await;
     etcdctl.put(&*old, &*list, None).await.unwrap_err();
-    for below in ["lock/k", "meta", "active/k/x", "uid/x", "past/ops/a/x", "audit/ops/a/x", "used/k/x", "old/sweeper"] {
+    for below in ["lock/k", "meta", "active/k/x", "uid/x", "past/ops/a/x", "audit/ops/a/x", "old/sweeper"] {
         etcdctl.put(guarded.key(below), "[]", None).await.unwrap_err();
         etcdctl.delete(guarded.key(below), None).await.unwrap_err();
     }
@@ -132,6 +133,93 @@ async fn what_is_written_below_old_deletes_no_lock() {
     assert!(!try_admit(&*runs, &k, &second, second_fence).await.unwrap());
     finish(&*runs, &k, &uid, fence).await.unwrap();
     assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// A runner writes the mark with which it uses an approval, so it can also remove or forge one. None of that makes the approval
+/// count for a second run, whatever it writes and in whichever order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_used_approval_stays_used() {
+    let guarded = Guarded::start().await;
+    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
+    let (mut runner, mut reviewer) = (guarded.raw("runner").await, guarded.raw("reviewer").await);
+    enum Raw {
+        /// As it was before the approval was used.
+        Open,
+        /// The run that is to start with it once more.
+        Run,
+        Delete,
+    }
+    use Raw::{Delete, Open, Run};
+    let attacks: [&[Raw]; 6] = [&[Delete], &[Open], &[Delete, Open], &[Run], &[Delete, Run], &[Delete, Open, Run]];
+    for (n, attack) in attacks.into_iter().enumerate() {
+        let k = key(&format!("k{n}"));
+        let owner = Claim { uid: Uid(format!("c{n}")), ..claim(&format!("c{n}")) };
+        apply(&*runs, &k, |lock, _, now| lock.claim(owner.clone(), now)).await.unwrap();
+        let wish = asks("a", 1);
+        let (uid, fence) = join(&*runs, &k, &wish).await.unwrap();
+        let given = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
+        approve(&*approves, &k, &given).await.unwrap();
+        // What the approver writes later about others does not wear it out, and it lasts through that.
+        approve(&*approves, &k, &approval(Scope::Maintenance { id: id("other"), digest: String::new() }))
+            .await
+            .unwrap();
+        assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap(), "{n}");
+        finish(&*runs, &k, &uid, fence).await.unwrap();
+        assert_eq!(runs.contents().await.unwrap().violations(), [""; 0], "{n}");
+        let mark = guarded.key(&format!("used/k{n}/{}", given.uid));
+        reviewer.delete(&*mark, None).await.unwrap_err();
+        for raw in attack {
+            match raw {
+                Open => drop(runner.put(&*mark, "\"open\"", None).await.unwrap()),
+                Run => drop(runner.put(&*mark, format!("\"again-{n}\""), None).await.unwrap()),
+                Delete => drop(runner.delete(&*mark, None).await.unwrap()),
+            }
+        }
+        let (again, fence) =
+            join(&*runs, &k, &Request { uid: Uid(format!("again-{n}")), ..wish.clone() }).await.unwrap();
+        // Another process, which has seen nothing of it.
+        for store in [&runs, &guarded.open("runner").await] {
+            assert!(!try_admit(&**store, &k, &again, fence).await.unwrap(), "{n}");
+        }
+        let told = runs.contents().await.unwrap().violations();
+        assert!(told.len() == 1 && told[0].contains(&given.uid.0) && told[0].contains(&k.0), "{n}: {told:?}");
+        // The owner's next word about anything closes it for good, and a new approval is one for one run.
+        approve(&*approves, &k, &approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() }))
+            .await
+            .unwrap();
+        assert_eq!(runs.contents().await.unwrap().violations(), [""; 0], "{n}");
+        assert!(try_admit(&*runs, &k, &again, fence).await.unwrap(), "{n}");
+        finish(&*runs, &k, &again, fence).await.unwrap();
+    }
+}
+
+/// An approval that a store was given by an earlier version has no seal; the owner's next word gives it one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_of_an_earlier_version_counts_once() {
+    let guarded = Guarded::start().await;
+    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
+    let k = key("k");
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let wish = asks("a", 1);
+    let (uid, fence) = join(&*runs, &k, &wish).await.unwrap();
+    let given = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
+    approve(&*approves, &k, &given).await.unwrap();
+    let mut root = guarded.raw("root").await;
+    let words = root.get(guarded.key("approvals/k"), None).await.unwrap();
+    let mut words: serde_json::Value = serde_json::from_slice(words.kvs()[0].value()).unwrap();
+    words.as_object_mut().unwrap().remove("seals").unwrap();
+    root.put(guarded.key("approvals/k"), words.to_string(), None).await.unwrap();
+    root.delete(guarded.key(&format!("used/k/{}", given.uid)), None).await.unwrap();
+    let store = guarded.open("runner").await;
+    assert!(try_admit(&*store, &k, &uid, fence).await.unwrap());
+    finish(&*store, &k, &uid, fence).await.unwrap();
+    let (again, fence) = join(&*store, &k, &Request { uid: Uid("again".into()), ..wish.clone() }).await.unwrap();
+    assert!(!try_admit(&*store, &k, &again, fence).await.unwrap());
+    // From the next word on its use cannot be forgotten.
+    let other = approval(Scope::Maintenance { id: id("other"), digest: String::new() });
+    approve(&*guarded.open("approver").await, &k, &other).await.unwrap();
+    guarded.raw("runner").await.delete(guarded.key(&format!("used/k/{}", given.uid)), None).await.unwrap();
+    assert!(!try_admit(&*guarded.open("runner").await, &k, &again, fence).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

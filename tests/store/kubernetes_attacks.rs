@@ -105,6 +105,47 @@ fn traps() -> [Value; 3] {
     ]
 }
 
+/// A runner writes the mark with which it uses an approval; the policy keeps it from removing or changing one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_used_approval_stays_used() {
+    let guarded = Guarded::start().await;
+    let approves = guarded.open("approver").await;
+    let (uid, fence) = &guarded.waiter;
+    let scope = || Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest() };
+    let given = approval(scope());
+    approve(&approves, &key("k"), &given).await.unwrap();
+    assert!(try_admit(&*guarded.runs, &key("k"), uid, *fence).await.unwrap());
+    finish(&*guarded.runs, &key("k"), uid, *fence).await.unwrap();
+    let lock = guarded.lock(&key("k")).await;
+    let (name, data) = (lock.metadata.name.clone().unwrap(), lock.data.clone().unwrap());
+    let mark = data.iter().find(|(key, _)| key.starts_with("used-") && key.contains(&given.uid.0)).unwrap().0;
+    for role in ["runner", "approver", "reviewer"] {
+        let maps = guarded.raw(role).await;
+        for forged in [Value::Null, json!("again"), json!("")] {
+            let refused = patch(&maps, &name, &json!({"data": {mark: forged}})).await;
+            assert!(refused.is_err(), "{role}: {forged}");
+        }
+    }
+    // What it can still write is not what counts.
+    let mut head: Value = serde_json::from_str(&data["head"]).unwrap();
+    for forged in [json!([]), json!([[given.uid, "again"]])] {
+        head["used"] = forged;
+        patch(&guarded.raw("runner").await, &name, &json!({"data": {"head": head.to_string()}})).await.unwrap();
+        let again = Request { uid: Uid("again".into()), ..guarded.wish.clone() };
+        let store = guarded.open("runner").await;
+        let (again, fence) = join(&store, &key("k"), &again).await.unwrap();
+        assert!(!try_admit(&store, &key("k"), &again, fence).await.unwrap());
+        finish(&store, &key("k"), &again, fence).await.unwrap();
+    }
+    // A mark goes with its approval: the owner withdraws that, and the next change of a runner clears it away.
+    apply(&approves, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given.uid, "ada", now))).await.unwrap();
+    approve(&approves, &key("k"), &approval(scope())).await.unwrap();
+    let again = Request { uid: Uid("third".into()), ..guarded.wish.clone() };
+    let (third, fence) = join(&*guarded.runs, &key("k"), &again).await.unwrap();
+    assert!(try_admit(&*guarded.runs, &key("k"), &third, fence).await.unwrap());
+    assert!(!guarded.lock(&key("k")).await.data.unwrap().contains_key(mark));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_hands_a_lock_to_the_collector_or_freezes_it() {
     let guarded = Guarded::start().await;

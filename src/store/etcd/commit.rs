@@ -10,6 +10,7 @@ use super::{
     group,
     keys::Keys,
     rows::{Head, Place, Words, text},
+    seals,
 };
 use crate::{
     maintenance::{ids::MaintenanceId, state::Maintenance},
@@ -18,6 +19,7 @@ use crate::{
         chain::{self, Ends, Line},
         extended::StoredSlot,
         optimistic::Change,
+        seals::Seals,
     },
 };
 
@@ -121,6 +123,8 @@ pub(super) struct Prepared {
     pub(super) head: Option<Arc<[u8]>>,
     /// The ends of the chains afterwards.
     pub(super) ends: Arc<Ends>,
+    /// The seals afterwards, where the words are written.
+    pub(super) seals: Option<Seals>,
 }
 
 /// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
@@ -157,10 +161,16 @@ pub(super) fn transaction(
         capacity::check(faults, key, after.active.len(), capacity::RECORDS, "records")?;
     }
     let (same_claim, parts) = (change.same_claim(), change.parts());
+    let mut written_seals = None;
     if parts.words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let (approvals, commits) = (after.ownership.words(), change.commits_of_words());
-        let said = Words { claim, approvals, commits, chain: words_end };
+        let (seals, created) = seals::next(change);
+        for approval in created {
+            writes.puts.insert(keys.used(key, &approval), seals::OPEN.to_owned());
+        }
+        let said = Words { claim, approvals, seals: seals.clone(), commits, chain: words_end };
+        written_seals = Some(seals);
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
     if !told_only {
@@ -210,5 +220,5 @@ pub(super) fn transaction(
     otherwise.extend(asked.iter().map(|id| TxnOp::get(keys.name(id), None)));
     otherwise.push(TxnOp::get(keys.meta(), None));
     let transaction = Txn::new().when(conditions).and_then(operations).or_else(otherwise);
-    Ok(Prepared { transaction, names: asked, head, ends: Arc::new(ends.unwrap_or_default()) })
+    Ok(Prepared { transaction, names: asked, head, ends: Arc::new(ends.unwrap_or_default()), seals: written_seals })
 }

@@ -1,5 +1,7 @@
 //! Changes on the condition that the keys of a lock are as they were read.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
     commit::{self, Prepared},
     group::Reply,
     rows::{Place, Reads, json},
+    seals,
 };
 use crate::{
     maintenance::ids::LockKey,
@@ -35,11 +38,15 @@ impl Conditional for EtcdStore {
         let meta = self.meta().clone();
         let ends = chain::ends(change, &meta, faults)?;
         let prepared = commit::transaction(&self.link.keys, change, ends, now, &meta, faults)?;
-        let Prepared { transaction, names, head, ends } = prepared;
+        let Prepared { transaction, names, head, ends, seals } = prepared;
         let Reply { revision, response: reply, .. } = self.groups.write(&change.after.key, transaction).await?;
         if reply.succeeded() {
             let revision = revision.ok_or_else(|| faults.unreadable("a transaction without a revision"))?;
-            return Ok(Some(Written { revision, parts: change.parts(), raw: head, ends }));
+            let seals = match seals {
+                Some(seals) => seals::written_at(revision, seals),
+                None => Arc::clone(&change.before.seals),
+            };
+            return Ok(Some(Written { revision, parts: change.parts(), raw: head, ends, seals }));
         }
         let mut found = Reads::of(reply.op_responses());
         let (lock, words) = (found.next(faults)?, found.next(faults)?);

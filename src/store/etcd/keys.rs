@@ -6,7 +6,7 @@
 //! | `lock/<server>` | generation, tickets, slot and claim; grows with every change of what is known about the server |
 //! | `active/<server>/<uid>` | a record that is not over |
 //! | `approvals/<server>` | the words of the claim's owner; nobody else needs to write there |
-//! | `used/<server>/<approval>` | the run that started with an approval |
+//! | `used/<server>/<approval>` | the mark of an approval of one maintenance: whether a run started with it, and which |
 //! | `name/<namespace>/<name>` | which active record has the name |
 //! | `uid/<uid>` | where that record is |
 //! | `past/<namespace>/<name>/<uid>` | a record that is over |

@@ -14,6 +14,7 @@ mod link;
 mod prune;
 mod rights;
 mod rows;
+mod seals;
 mod time;
 mod url;
 mod watch;

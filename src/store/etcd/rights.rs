@@ -5,7 +5,8 @@ use etcd_client::{Permission, PermissionType};
 use super::EtcdStore;
 use crate::store::StoreError;
 
-/// Tells roles that may write the owners' words and anything else than their lines of the audit. The cluster's root sees all
+/// Tells roles that may write the owners' words and anything else than the marks of their use and their lines of the
+/// audit. The cluster's root sees all
 /// roles, every other user its own ones; without users there is nothing to see.
 pub(super) async fn wide(store: &EtcdStore) -> Result<Vec<String>, StoreError> {
     let keys = &store.link.keys;
@@ -18,7 +19,7 @@ pub(super) async fn wide(store: &EtcdStore) -> Result<Vec<String>, StoreError> {
         if !writes("approvals") {
             continue;
         }
-        let more = ["lock", "active", "used", "name", "uid", "past", "audit", "alive", "seen", "bound", "old"];
+        let more = ["lock", "active", "name", "uid", "past", "audit", "alive", "seen", "bound", "old"];
         let more: Vec<String> = more.into_iter().filter(|kind| writes(kind)).map(|kind| keys.all(kind)).collect();
         if !more.is_empty() {
             odd.push(format!(

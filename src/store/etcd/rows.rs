@@ -9,7 +9,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, KeyValue, Txn, Tx
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{fault::Faults, keys::Keys, leases::until};
+use super::{fault::Faults, keys::Keys, leases::until, seals};
 use crate::{
     maintenance::{
         approval::{Approval, Claim},
@@ -24,6 +24,7 @@ use crate::{
         chain::Ends,
         extended::StoredSlot,
         optimistic::{Commits, Loaded},
+        seals::Seals,
         views::Stored,
     },
 };
@@ -47,6 +48,9 @@ pub(super) struct Words {
     /// The claim they were given for; they end with it.
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
+    /// What makes their use last.
+    #[serde(default, skip_serializing_if = "Seals::is_empty")]
+    pub(super) seals: Seals,
     pub(super) commits: String,
     /// The end of the chain of the lines of these words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -265,19 +269,16 @@ fn assemble(
 ) -> Result<Read, StoreError> {
     let raw = head.map(|pair| Arc::from(pair.value()));
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
+    let written = words.map(KeyValue::mod_revision).unwrap_or_default();
     let words = words_of(words);
+    let seals = seals::written_at(written, words.seals);
     let mut lock = ServerLock::new(key.clone());
     lock.generation = head.generation;
     lock.last_ticket = head.last_ticket;
     StoredSlot::into_lock(head.slot, &mut lock);
     let claim = head.claim.as_ref().map(|claim| &claim.uid);
     if claim.is_some() && claim == words.claim.as_ref() {
-        let mut runs = HashMap::new();
-        for pair in used {
-            if let Some(approval) = Keys::last(pair.key()) {
-                runs.insert(Uid(approval), json::<Uid>(pair, faults)?);
-            }
-        }
+        let mut runs = seals::uses(&seals, used);
         let given = words.approvals.into_iter();
         lock.ownership.approvals =
             given.map(|approval| Approval { used_by: runs.remove(&approval.uid), ..approval }).collect();
@@ -297,7 +298,8 @@ fn assemble(
     gone.dedup();
     let commits = Arc::new(Commits::parse(&head.commits, &words.commits));
     let ends = Arc::new(Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() });
-    Ok(Read { stored: Stored { revision, lock: Arc::new(lock), commits, raw, ends }, leases, gone, some_left: false })
+    let stored = Stored { revision, lock: Arc::new(lock), commits, raw, ends, seals };
+    Ok(Read { stored, leases, gone, some_left: false })
 }
 
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
@@ -335,8 +337,7 @@ pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> 
         let revision = revision(&[std::slice::from_ref(head), words.map_or(&[], std::slice::from_ref)]);
         let quarantined = |cause: &str, (records, unreadable): Records| {
             let lock = ServerLock::quarantined(key.clone(), cause, &records, unreadable);
-            let stored =
-                Stored { revision, lock: Arc::new(lock), commits: Arc::default(), raw: None, ends: Arc::default() };
+            let stored = Stored { revision, lock: Arc::new(lock), ..Stored::none(&key) };
             Read { stored, leases: Leases::default(), gone: Vec::new(), some_left: false }
         };
         reads.push(match assemble(&key, Some(head), words, marks, active.clone(), &alive, revision, faults) {

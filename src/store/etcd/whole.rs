@@ -10,6 +10,7 @@ use super::{
     keys::Keys,
     leases, rights,
     rows::{self, Head, Place, Read, Reads, Words, json, text},
+    seals,
 };
 use crate::{
     maintenance::{
@@ -85,6 +86,7 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
     let history: Vec<Maintenance> = history.into_iter().map(Shared::into_inner).collect();
     odd.extend(misleading(store, &pages(store, &keys.all("old"), revision).await?));
     odd.extend(without_lock(&locks, &history, &pages(store, &keys.all("active"), revision).await?));
+    odd.extend(locks.iter().flat_map(forged_marks));
     odd.extend(rights::wide(store).await?);
     let names = pages(store, &keys.all("name"), revision).await?;
     let uids = pages(store, &keys.all("uid"), revision).await?;
@@ -149,6 +151,13 @@ fn without_lock(locks: &[ServerLock], history: &[Maintenance], active: &[KeyValu
         .collect()
 }
 
+/// Marks of use that a runner removed or changed. Their approvals count as used.
+fn forged_marks(lock: &ServerLock) -> impl Iterator<Item = String> {
+    seals::forged(&lock.ownership.approvals).map(|approval| {
+        format!("the mark of use of the approval {approval} at {} was removed or changed: it counts as used", lock.key)
+    })
+}
+
 /// What points to nothing, and what nothing points to.
 fn oddities(
     store: &EtcdStore,
@@ -202,6 +211,8 @@ fn oddities(
 pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     let mut pairs: Vec<(String, String)> = Vec::new();
+    // What has to have one revision.
+    let mut together: Vec<Vec<(String, String)>> = Vec::new();
     for lock in &contents.locks {
         let head = Head {
             generation: lock.generation,
@@ -216,8 +227,13 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
             let approvals = lock.ownership.approvals.iter();
             let approvals = approvals.map(|approval| Approval { used_by: None, ..approval.clone() }).collect();
             let chain = Some(ChainEnd::default());
-            let words = Words { claim: Some(claim.uid.clone()), approvals, commits: String::new(), chain };
-            pairs.push((keys.approvals(&lock.key), text(&lock.key.0, &words, faults)?));
+            let (seals, created) = seals::moved(&lock.ownership.approvals);
+            // More than one request of etcd takes are judged by their marks until the owner's next word.
+            let (seals, created) = if created.len() < PAGE { (seals, created) } else { Default::default() };
+            let words = Words { claim: Some(claim.uid.clone()), approvals, seals, commits: String::new(), chain };
+            let open = created.iter().map(|approval| (keys.used(&lock.key, approval), seals::OPEN.to_owned()));
+            let words = (keys.approvals(&lock.key), text(&lock.key.0, &words, faults)?);
+            together.push(std::iter::once(words).chain(open).collect());
         }
         for approval in &lock.ownership.approvals {
             if let Some(run) = &approval.used_by {
@@ -255,7 +271,7 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
     if !read(store).await?.is_empty() {
         return Err(faults.in_use());
     }
-    for some in pairs.chunks(PAGE) {
+    for some in together.iter().map(Vec::as_slice).chain(pairs.chunks(PAGE)) {
         let unless_there = some.iter().map(|(key, _)| Compare::create_revision(key.clone(), CompareOp::Equal, 0));
         let puts = some.iter().map(|(key, value)| TxnOp::put(key.clone(), value.clone(), None::<PutOptions>));
         let txn = Txn::new().when(unless_there.collect::<Vec<_>>()).and_then(puts.collect::<Vec<_>>());

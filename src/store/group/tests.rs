@@ -94,6 +94,7 @@ impl Conditional for Store {
                 commits: Arc::new(Commits::parse(&inner.commits, "")),
                 raw: None,
                 ends: Arc::default(),
+                seals: Arc::default(),
             },
             leases: Leases::default(),
             now: Timestamp::UNIX_EPOCH,

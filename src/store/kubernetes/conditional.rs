@@ -52,7 +52,7 @@ impl Conditional for KubernetesStore {
             self.keep(key, &Arc::new(Row { checked: true, ..row }));
         }
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(Written { revision, parts: change.parts(), raw: None, ends: Arc::default() }))
+        Ok(Some(Written { revision, parts: change.parts(), ..Written::from(revision) }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {

@@ -5,7 +5,8 @@
 //!
 //! | in `data` | holds |
 //! |---|---|
-//! | `head` | key, generation, tickets, slot, claim, which run used which approval |
+//! | `head` | key, generation, tickets, slot, claim |
+//! | `used-<approval>` | the run that started with an approval; the policy keeps it for as long as the approval is there |
 //! | `active` | the records that are not over; compressed in `binaryData` when there are many |
 //! | `approvals` | the words of the claim's owner |
 //! | `outbox` | what became history and is in no journal yet |
@@ -58,6 +59,19 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 /// The key of the compressed records.
 const PACKED: &str = "active.gz";
 
+/// The key of the mark of an approval that was used. A ConfigMap takes letters, digits, `-`, `_` and `.` in a key; the policy
+/// finds the approval by the rest of the name, which for ours is all of its incarnation.
+fn mark(approval: &Uid) -> String {
+    let safe = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.' => char::from(byte).to_string(),
+        byte => format!("_{byte:02X}"),
+    };
+    format!("{MARK}{}", approval.0.bytes().map(safe).collect::<String>())
+}
+
+/// What the key of each mark begins with.
+const MARK: &str = "used-";
+
 /// What `head` holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head {
@@ -66,6 +80,7 @@ pub(super) struct Head {
     pub(super) last_ticket: u64,
     pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
+    /// Marks as an earlier version keeps them: it reads no others.
     #[serde(default)]
     pub(super) used: Vec<(Uid, Uid)>,
     pub(super) commits: String,
@@ -134,6 +149,10 @@ pub(super) struct Row {
     /// 0: there is none.
     pub(super) revision: i64,
     pub(super) lock: Arc<ServerLock>,
+    /// The keys of the marks, and the runs that they hold.
+    pub(super) marks: BTreeMap<String, Uid>,
+    /// Those of them whose approvals are withdrawn.
+    pub(super) unneeded: Vec<String>,
     /// See [`print`].
     pub(super) print: u64,
     pub(super) commits: Arc<Commits>,
@@ -152,6 +171,8 @@ impl Row {
         Self {
             revision: 0,
             lock,
+            marks: BTreeMap::new(),
+            unneeded: Vec::new(),
             print: 0,
             commits: Arc::default(),
             outbox: Vec::new(),
@@ -181,9 +202,13 @@ impl Row {
         (lock.active, lock.unreadable) = active(map, faults)?;
         let chained = head.chain.is_some() || words.chain.is_some();
         let ends = Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() };
+        let (marks, unneeded) = marks(map);
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {
-            let run = |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
+            // A mark counts more than what the head says: a runner may change that.
+            let early =
+                |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
+            let run = |approval: &Uid| marks.get(&mark(approval)).cloned().or_else(|| early(approval));
             let given = words.approvals.into_iter();
             lock.ownership.approvals =
                 given.map(|approval| Approval { used_by: run(&approval.uid), ..approval }).collect();
@@ -202,6 +227,8 @@ impl Row {
         Ok(Self {
             revision,
             lock: Arc::new(lock),
+            marks,
+            unneeded,
             print: print(map),
             commits: Arc::new(Commits::parse(&head.commits, &words.commits)),
             outbox,
@@ -228,7 +255,7 @@ impl Row {
 
     pub(super) fn stored(&self) -> Stored {
         let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
-        Stored { revision: self.revision, lock, commits, raw: None, ends: Arc::default() }
+        Stored { revision: self.revision, lock, commits, raw: None, ends: Arc::default(), seals: Arc::default() }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -255,6 +282,17 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
         map.data.as_ref().and_then(|data| data.get(part)).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// The marks of an object, and which of them the policy lets go: the owner's words do not name their approvals any more.
+fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
+    let data = || map.data.iter().flatten();
+    let marks: BTreeMap<String, Uid> =
+        data().filter(|(key, _)| key.starts_with(MARK)).map(|(key, run)| (key.clone(), Uid(run.clone()))).collect();
+    let words = map.data.as_ref().and_then(|data| data.get("approvals")).map_or("", String::as_str);
+    let named = |key: &str| words.contains(&format!("\"{}\"", key.strip_prefix(MARK).unwrap_or(key)));
+    let unneeded = marks.keys().filter(|key| !named(key)).cloned().collect();
+    (marks, unneeded)
 }
 
 fn active(map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
@@ -318,6 +356,10 @@ impl Next<'_> {
         let mut packed = Map::new();
         if let Some(head) = &self.head {
             kept.insert("head".into(), json(text(&name, head, faults)?));
+            kept.extend(row.unneeded.iter().map(|key| (key.clone(), Value::Null)));
+            let new = head.used.iter().map(|(approval, run)| (mark(approval), run));
+            let new = new.filter(|(key, _)| !row.marks.contains_key(key));
+            kept.extend(new.map(|(key, run)| (key, json(run.0.clone()))));
         }
         if let Some(words) = &self.approvals {
             kept.insert("approvals".into(), json(text(&name, words, faults)?));

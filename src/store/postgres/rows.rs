@@ -281,7 +281,14 @@ fn whole(mut row: LockRow, faults: &Faults) -> Result<Loaded, StoreError> {
 fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loaded, StoreError> {
     let commits = Arc::new(Commits::parse(&row.commits, ""));
     Ok(Loaded {
-        stored: Stored { revision: row.revision, lock, commits, raw: None, ends: Arc::default() },
+        stored: Stored {
+            revision: row.revision,
+            lock,
+            commits,
+            raw: None,
+            ends: Arc::default(),
+            seals: Arc::default(),
+        },
         leases: row.leases(faults)?,
         now: time(row.now, faults)?,
     })
