@@ -15,6 +15,7 @@ mod loopback;
 pub mod maintenance;
 pub mod plugin;
 pub mod probe;
+pub mod program;
 pub mod provider;
 pub mod settings;
 pub mod shown;

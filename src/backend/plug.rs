@@ -1,7 +1,12 @@
 //! What makes a backend configurable. A backend brings all of it in its own folder; the one line outside is its entry in
-//! [`PLUGINS`].
+//! [`PLUGINS`], or, for one that is no part of this crate, in the `main` of a program that has it (`program.rs`).
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use secrecy::SecretString;
 
@@ -9,9 +14,22 @@ use crate::{clock::Clock, files};
 
 use super::{Backend, ironic, metal_operator, metal3, redfish};
 
+/// The backends of this crate. The first one is used where the configuration names none.
+static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
+
+/// The backends of this program.
+static OF_PROGRAM: OnceLock<Vec<&'static dyn BackendPlugin>> = OnceLock::new();
+
 /// All backends. The first one is used where the configuration names none.
-pub static PLUGINS: &[&dyn BackendPlugin] =
-    &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
+pub fn plugins() -> &'static [&'static dyn BackendPlugin] {
+    OF_PROGRAM.get_or_init(|| PLUGINS.to_vec())
+}
+
+/// Gives this program more backends. To be called before anything asks for one; `false`: it was too late.
+#[must_use]
+pub fn add(more: &[&'static dyn BackendPlugin]) -> bool {
+    OF_PROGRAM.set([PLUGINS, more].concat()).is_ok()
+}
 
 /// The longest request that may change something: half of a lease, which is what is left of it when a call begins in time
 /// (`engine/lease.rs`), so that the call ends before another process can conclude that its process is gone.
@@ -20,7 +38,7 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 /// The backend of that name.
 #[must_use]
 pub fn plugin(name: &str) -> Option<&'static dyn BackendPlugin> {
-    PLUGINS.iter().find(|plugin| plugin.name() == name).copied()
+    plugins().iter().find(|plugin| plugin.name() == name).copied()
 }
 
 /// A variable of the environment, where it is set and not empty.
@@ -49,6 +67,12 @@ pub trait BackendPlugin: Sync + Debug {
 
     /// How the command line reaches servers of this backend: completes "Run it with".
     fn reach(&self) -> &'static str;
+
+    /// How a person finds a request of ours in the servers' external system and takes it back, where this process does not reach
+    /// that; `None`: there is none, or it is not known by hand.
+    fn by_hand(&self, _server: &str) -> Option<String> {
+        None
+    }
 
     /// Whether claims are kept by the servers' external system, and not in the coordination store.
     fn has_own_claims(&self) -> bool {
@@ -278,5 +302,18 @@ mod tests {
             assert_eq!(attributes.len(), one.settings().len(), "{}", one.name());
         }
         assert!(plugin("none").is_none());
+    }
+
+    #[test]
+    fn who_has_requests_in_an_external_system_says_how_a_person_takes_one_back() {
+        for (name, command) in [
+            ("metal_operator", "kubectl annotate server node1"),
+            ("metal3", "kubectl annotate baremetalhost node1"),
+            ("ironic", "maintenance unset node1"),
+        ] {
+            let said = plugin(name).and_then(|plugin| plugin.by_hand("node1")).unwrap_or_default();
+            assert!(said.contains(command), "{name}: {said}");
+        }
+        assert_eq!(plugin("redfish").and_then(|plugin| plugin.by_hand("node1")), None);
     }
 }

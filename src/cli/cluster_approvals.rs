@@ -1,8 +1,9 @@
-//! `approve` and `withdraw` where a server's owner speaks on a cluster's ServerClaim.
+//! An owner's commands where the servers' own system keeps claims and approvals: on a cluster's ServerClaim.
 //!
 //! The key on the claim counts for everything that is asked of it. Beside it stands that this owner's command line wrote it, so
 //! that `withdraw` takes back no key of a `metal_maintenance_approval`, of a controller or of a person with kubectl.
 
+use async_trait::async_trait;
 use serde_json::json;
 
 use crate::{
@@ -13,9 +14,15 @@ use crate::{
 };
 
 use super::{
-    approvals::{explained, shown},
+    approvals::{self, Limits, OwnerCommands, explained, shown},
     commands::{CommandError, pretty},
 };
+
+/// The claims and approvals of a cluster.
+pub(super) struct InCluster<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) there: &'a dyn ExternalOwnership,
+}
 
 /// A request by its name, wherever it is known.
 struct Request {
@@ -79,102 +86,129 @@ fn lines(asked: &[Asked]) -> String {
     asked.iter().map(|asked| format!("  asked     {}\n", shown(asked))).collect()
 }
 
-/// Writes the owner's key on the claim.
-pub(super) async fn approve(
-    engine: &Engine,
-    there: &dyn ExternalOwnership,
-    id: &MaintenanceId,
-    limited: bool,
-    as_json: bool,
-) -> Result<String, CommandError> {
-    if limited {
-        return Err(CommandError::Other(
-            "--not-before and --expires do not go with --metal-operator: metal-operator knows only whether there is an \
-             approval"
-                .to_owned(),
-        ));
-    }
-    let request = find(engine, there, id).await?;
-    let server = &request.server;
-    if request.started {
-        return Err(CommandError::Other(format!("{id} has started; an approval counts at the start only")));
-    }
-    if !request.asks {
-        return Err(CommandError::Other(format!(
-            "{id} needs no approval. Nothing was written, because a yes on {server} would count for everything that is asked \
-             of it"
-        )));
-    }
-    let claim = claim_on(engine, there, server).await?;
-    let word = word(engine, &claim);
-    let before = there.word(&word).await.map_err(EngineError::from)?;
-    engine.give_word(there, &word).await?;
-    let seen = there.word(&word).await.map_err(EngineError::from)?;
-    let asked = asked(engine, there, server, true).await?;
-    let written = seen.ours && !before.present;
-    if as_json {
-        return Ok(pretty(&json!({
-            "id": id, "server": server, "claim": claim.id, "cluster": there.address(), "place": seen.place,
-            "approved": seen.present, "written": written, "pending": super::approvals::pending(&asked),
-        })));
-    }
-    let (place, address) = (&seen.place, there.address());
-    let what = match (seen.present, seen.ours) {
-        (false, _) => {
-            let problem = format!("{place} was written, and another author removed it at once ({address})");
-            return Err(CommandError::Other(problem));
+#[async_trait]
+impl OwnerCommands for InCluster<'_> {
+    async fn claims(&self, server: Option<&str>, as_json: bool) -> Result<String, CommandError> {
+        let (mut text, mut all) = (String::new(), Vec::new());
+        for claim in self.there.claims().await.map_err(EngineError::from)? {
+            let Some(name) = claim.server.clone().filter(|name| server.is_none_or(|server| server == name)) else {
+                continue;
+            };
+            let key = self.engine.known_lock_key(&name).await;
+            let pending = self.engine.asked_there(self.there, &name, key.as_ref(), claim.approved).await?;
+            let phase = claim.phase.as_deref().unwrap_or("Unbound");
+            let owner = claim.owner.as_deref().unwrap_or("not made by this provider");
+            text.push_str(&format!("{name}  {owner}, as {}, {phase}\n", claim.id));
+            for asked in &pending {
+                text.push_str(&format!("  asked     {}\n", shown(asked)));
+            }
+            if claim.approved {
+                text.push_str("  approved  everything that is asked of it\n");
+            }
+            all.push(json!({
+                "claim": {
+                    "id": claim.id, "uid": claim.uid, "owner": claim.owner, "contact": claim.contact, "server": name,
+                    "since": claim.since, "phase": claim.phase, "image": claim.image, "power": claim.power,
+                },
+                "lock_key": key, "pending": approvals::pending(&pending), "approved": claim.approved,
+            }));
         }
-        (true, true) if written => format!("wrote the {place}"),
-        (true, true) => format!("the {place} is there already, from an earlier approve"),
-        (true, false) => format!("the {place} is there already, from another author; nothing was written"),
-    };
-    Ok(format!(
-        "{id} is approved on {server}: {what}, in {address}\nIt counts for everything that is asked of {server} until the last \
-         of it has ended, also for what is asked later. Now:\n{}",
-        lines(&asked)
-    ))
-}
+        if as_json {
+            return Ok(pretty(&json!({ "claims": all })));
+        }
+        if text.is_empty() {
+            text = format!("No ServerClaims in {}.\n", self.there.address());
+        }
+        Ok(text)
+    }
 
-/// Takes the key from the claim, if this owner's command line wrote it.
-pub(super) async fn withdraw(
-    engine: &Engine,
-    there: &dyn ExternalOwnership,
-    id: &MaintenanceId,
-    as_json: bool,
-) -> Result<String, CommandError> {
-    let request = find(engine, there, id).await?;
-    let server = &request.server;
-    let claim = claim_on(engine, there, server).await?;
-    let word = word(engine, &claim);
-    let before = there.word(&word).await.map_err(EngineError::from)?;
-    let (place, address) = (&before.place, there.address());
-    if !before.present {
-        return Err(CommandError::Other(format!("{id} is not approved: there is no {place}, in {address}")));
+    /// Writes the owner's key on the claim.
+    async fn approve(&self, id: &MaintenanceId, limits: Limits, as_json: bool) -> Result<String, CommandError> {
+        let limited = limits.not_before.is_some() || limits.expires.is_some();
+        if limited {
+            return Err(CommandError::Other(
+                "--not-before and --expires do not go with --metal-operator: metal-operator knows only whether there is an \
+                 approval"
+                    .to_owned(),
+            ));
+        }
+        let request = find(self.engine, self.there, id).await?;
+        let server = &request.server;
+        if request.started {
+            return Err(CommandError::Other(format!("{id} has started; an approval counts at the start only")));
+        }
+        if !request.asks {
+            return Err(CommandError::Other(format!(
+                "{id} needs no approval. Nothing was written, because a yes on {server} would count for everything that is asked \
+                 of it"
+            )));
+        }
+        let claim = claim_on(self.engine, self.there, server).await?;
+        let word = word(self.engine, &claim);
+        let before = self.there.word(&word).await.map_err(EngineError::from)?;
+        self.engine.give_word(self.there, &word).await?;
+        let seen = self.there.word(&word).await.map_err(EngineError::from)?;
+        let asked = asked(self.engine, self.there, server, true).await?;
+        let written = seen.ours && !before.present;
+        if as_json {
+            return Ok(pretty(&json!({
+                "id": id, "server": server, "claim": claim.id, "cluster": self.there.address(), "place": seen.place,
+                "approved": seen.present, "written": written, "pending": approvals::pending(&asked),
+            })));
+        }
+        let (place, address) = (&seen.place, self.there.address());
+        let what = match (seen.present, seen.ours) {
+            (false, _) => {
+                let problem = format!("{place} was written, and another author removed it at once ({address})");
+                return Err(CommandError::Other(problem));
+            }
+            (true, true) if written => format!("wrote the {place}"),
+            (true, true) => format!("the {place} is there already, from an earlier approve"),
+            (true, false) => format!("the {place} is there already, from another author; nothing was written"),
+        };
+        Ok(format!(
+            "{id} is approved on {server}: {what}, in {address}\nIt counts for everything that is asked of {server} until the last \
+             of it has ended, also for what is asked later. Now:\n{}",
+            lines(&asked)
+        ))
     }
-    if !before.ours {
-        return Err(CommandError::Other(format!(
-            "the {place} is left as it is, in {address}: it was not written by `approve` of the owner {:?}. Whoever wrote it \
-             takes it back: a metal_maintenance_approval when it is destroyed, a person with kubectl",
-            engine.owner()
-        )));
+
+    /// Takes the key from the claim, if this owner's command line wrote it.
+    async fn withdraw(&self, id: &MaintenanceId, as_json: bool) -> Result<String, CommandError> {
+        let request = find(self.engine, self.there, id).await?;
+        let server = &request.server;
+        let claim = claim_on(self.engine, self.there, server).await?;
+        let word = word(self.engine, &claim);
+        let before = self.there.word(&word).await.map_err(EngineError::from)?;
+        let (place, address) = (&before.place, self.there.address());
+        if !before.present {
+            return Err(CommandError::Other(format!("{id} is not approved: there is no {place}, in {address}")));
+        }
+        if !before.ours {
+            return Err(CommandError::Other(format!(
+                "the {place} is left as it is, in {address}: it was not written by `approve` of the owner {:?}. Whoever wrote it \
+                 takes it back: a metal_maintenance_approval when it is destroyed, a person with kubectl",
+                self.engine.owner()
+            )));
+        }
+        self.engine.take_word(self.there, &word).await?;
+        let still = self.there.word(&word).await.map_err(EngineError::from)?.present;
+        let asked = asked(self.engine, self.there, server, still).await?;
+        if as_json {
+            return Ok(pretty(&json!({
+                "id": id, "server": server, "claim": claim.id, "cluster": address, "place": place, "withdrawn": true,
+                "had_started": request.started, "approved": still, "pending": approvals::pending(&asked),
+            })));
+        }
+        let mut text = format!("The approval of {id} is withdrawn: took away the {place}, in {address}\n");
+        if request.started {
+            text.push_str(&format!("{id} has started and goes on\n"));
+        }
+        if still {
+            text.push_str("Another author has approved meanwhile; that is left as it is\n");
+        } else if !asked.is_empty() {
+            text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
+        }
+        Ok(text)
     }
-    engine.take_word(there, &word).await?;
-    let still = there.word(&word).await.map_err(EngineError::from)?.present;
-    let asked = asked(engine, there, server, still).await?;
-    if as_json {
-        return Ok(pretty(&json!({
-            "id": id, "server": server, "claim": claim.id, "cluster": address, "place": place, "withdrawn": true,
-            "had_started": request.started, "approved": still, "pending": super::approvals::pending(&asked),
-        })));
-    }
-    let mut text = format!("The approval of {id} is withdrawn: took away the {place}, in {address}\n");
-    if request.started {
-        text.push_str(&format!("{id} has started and goes on\n"));
-    }
-    if still {
-        text.push_str("Another author has approved meanwhile; that is left as it is\n");
-    } else if !asked.is_empty() {
-        text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
-    }
-    Ok(text)
 }

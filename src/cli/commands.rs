@@ -241,11 +241,11 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             engine.remember_addresses(told.iter().flatten().map(String::as_str));
             drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await
         }
-        Command::Claims { server } => approvals::claims(engine, server.as_deref(), json).await,
+        Command::Claims { server } => approvals::owner(engine).claims(server.as_deref(), json).await,
         Command::Approve { id, not_before, expires } => {
-            approvals::approve(engine, &parse(&id)?, not_before, expires, json).await
+            approvals::owner(engine).approve(&parse(&id)?, approvals::Limits { not_before, expires }, json).await
         }
-        Command::Withdraw { id } => approvals::withdraw(engine, &parse(&id)?, json).await,
+        Command::Withdraw { id } => approvals::owner(engine).withdraw(&parse(&id)?, json).await,
         Command::Show { id } => show::run(engine, &parse(&id)?, json).await,
         Command::Complete { id, as_owner, reason, timeout } => {
             let id = parse(&id)?;

@@ -10,6 +10,7 @@ mod restrictions;
 mod servers;
 mod shape;
 mod show;
+mod store_approvals;
 mod stores;
 mod table;
 mod tidy;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use commands::Printed;
 
 use crate::{
-    backend::plug::{self, BackendPlugin, Block, Given, PLUGINS},
+    backend::plug::{self, BackendPlugin, Block, Given},
     settings::{BackendInput, Environment, Input},
     shown,
 };
@@ -440,7 +441,7 @@ impl Common {
 /// The backend of that name.
 fn backend_named(name: &str) -> Result<&'static dyn BackendPlugin, String> {
     plug::plugin(name).ok_or_else(|| {
-        let names: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+        let names: Vec<&str> = plug::plugins().iter().map(|plugin| plugin.name()).collect();
         format!("this version has {}", names.join(", "))
     })
 }

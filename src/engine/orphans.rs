@@ -100,7 +100,10 @@ impl Engine {
                 }
                 None => "this command does not reach its external system".to_owned(),
             };
-            return TakenBack::Left { why, by_hand: BY_HAND.to_owned() };
+            let own = place.filter(|_| gate.system.gate.is_none());
+            let by_hand = own.and_then(|place| place.by_hand(record.server()));
+            let by_hand = by_hand.unwrap_or_else(|| format!("{} shows it, and removes it", gate.system.name));
+            return TakenBack::Left { why, by_hand };
         };
         // What is deleted in another cluster is not this record's.
         if gate.system.gate.is_none()
@@ -343,7 +346,3 @@ async fn let_go(system: &dyn Gate, wish: &GateWish, order: Order) -> Result<bool
         _ => system.leave(wish).await.map(|()| false),
     }
 }
-
-/// Where nothing tells what it is called.
-const BY_HAND: &str = "kubectl get servermaintenances -A -l app.kubernetes.io/managed-by=terraform-provider-metal shows it; \
-                       deleting it is safe";

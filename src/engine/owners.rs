@@ -44,6 +44,12 @@ impl Engine {
         self.parts.backend.ownership()
     }
 
+    /// Whether claims and approvals are in the coordination store.
+    #[must_use]
+    pub fn keeps_claims(&self) -> bool {
+        self.ownership().is_none()
+    }
+
     /// Makes a claim and waits until the server is its.
     pub async fn bring_claim(
         &self,

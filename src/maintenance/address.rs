@@ -154,7 +154,7 @@ impl BootSpec {
                 self.image.as_deref().map(|image| seal(image, self.image_sha256.as_deref()))
             }
             // Names in a registry have no signature.
-            BootMethod::BootOperator | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
+            BootMethod::OwnSystem | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
         };
         let ready_when = self.ready_when.as_ref().map(UrlCheck::sealed);
         Self { image, ready_when, ..self.clone() }

@@ -246,7 +246,7 @@ fn configure_boot(
 /// Whether the override that is listed is the wanted one.
 ///
 /// Target and address must be shown. `enabled` and `mode` are believed once the machine accepted them: some machines
-/// never show `Once` (sushy-tools 2.2.0 always lists `Continuous`), some do not list the mode.
+/// never show `Once` and always list `Continuous`, some do not list the mode.
 #[must_use]
 pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
@@ -254,7 +254,7 @@ pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> boo
         && (wanted.http_boot_uri.is_none()
             || address::same_or_none(found.http_boot_uri.as_deref(), wanted.http_boot_uri.as_deref()))
         && (accepted || (same(&found.uefi_target, &wanted.uefi_target) && same(&found.boot_next, &wanted.boot_next)))
-        && (!wanted.is_operated() || found.ignition == wanted.ignition)
+        && (!wanted.is_of_own_system() || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
 }
 

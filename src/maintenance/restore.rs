@@ -255,11 +255,11 @@ fn restore_boot(
     };
     // What is left of a disabled override means nothing to the firmware until it is used again. It is set as it was where the
     // machine takes that. A machine that refuses it is released nevertheless; one that is busy is not.
-    let leftover = before.is_disabled() && found.is_disabled() && !before.is_operated();
+    let leftover = before.is_disabled() && found.is_disabled() && !before.is_of_own_system();
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
-    // A machine that accepts a value and shows another (sushy-tools never shows Once) is not asked for ever.
+    // A machine that accepts a value and shows another (`Once` is listed as `Continuous`) is not asked for ever.
     let accepted = replies().any(|reply| *reply == Reply::Accepted);
-    if accepted && (leftover || (before.target == found.target && !before.is_operated())) {
+    if accepted && (leftover || (before.target == found.target && !before.is_of_own_system())) {
         return Verdict::Done;
     }
     let busy = matches!(replies().next_back(), Some(Reply::Refused { transient: true, .. }));
@@ -272,7 +272,7 @@ fn restore_boot(
 /// The change that makes `found` equal to `before` in every property; `None` when it is.
 fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
     // What the server's own system boots is said whole or not at all.
-    if before.is_operated() || found.is_operated() {
+    if before.is_of_own_system() || found.is_of_own_system() {
         let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
         return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
     }
@@ -317,7 +317,7 @@ fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
         differs.push(format!("power is {}, was {}", machine.power, prior.power));
     }
     if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
-        && (before.target != found.target || (before.is_operated() && before.http_boot_uri != found.http_boot_uri))
+        && (before.target != found.target || (before.is_of_own_system() && before.http_boot_uri != found.http_boot_uri))
         && !(before.is_disabled() && found.is_disabled())
     {
         differs.push(format!("boot override is {found}, was {before}"));

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     backend::{
         cluster_api::MachineName,
-        plug::{BackendPlugin, Block, PLUGINS},
+        plug::{BackendPlugin, Block, plugins},
     },
     maintenance::window::WindowSpec,
 };
@@ -59,7 +59,7 @@ pub struct BackendInput {
 impl Default for BackendInput {
     /// The first backend, as its environment variables configure it.
     fn default() -> Self {
-        Self { plugin: PLUGINS[0], block: Block::default() }
+        Self { plugin: plugins()[0], block: Block::default() }
     }
 }
 

@@ -23,6 +23,7 @@ mod degraded;
 mod demo;
 mod effects;
 mod ephemeral_server_lock;
+mod example_backend;
 mod examples;
 mod files;
 mod function_in_window;

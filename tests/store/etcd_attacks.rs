@@ -135,6 +135,15 @@ async fn what_is_written_below_old_deletes_no_lock() {
     assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
 }
 
+/// One request of a runner for the mark of an approval.
+enum Raw {
+    /// As it was before the approval was used.
+    Open,
+    /// The run that is to start with it once more.
+    Run,
+    Delete,
+}
+
 /// A runner writes the mark with which it uses an approval, so it can also remove or forge one. None of that makes the approval
 /// count for a second run, whatever it writes and in whichever order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,15 +151,14 @@ async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
     let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
     let (mut runner, mut reviewer) = (guarded.raw("runner").await, guarded.raw("reviewer").await);
-    enum Raw {
-        /// As it was before the approval was used.
-        Open,
-        /// The run that is to start with it once more.
-        Run,
-        Delete,
-    }
-    use Raw::{Delete, Open, Run};
-    let attacks: [&[Raw]; 6] = [&[Delete], &[Open], &[Delete, Open], &[Run], &[Delete, Run], &[Delete, Open, Run]];
+    let attacks: [&[Raw]; 6] = [
+        &[Raw::Delete],
+        &[Raw::Open],
+        &[Raw::Delete, Raw::Open],
+        &[Raw::Run],
+        &[Raw::Delete, Raw::Run],
+        &[Raw::Delete, Raw::Open, Raw::Run],
+    ];
     for (n, attack) in attacks.into_iter().enumerate() {
         let k = key(&format!("k{n}"));
         let owner = Claim { uid: Uid(format!("c{n}")), ..claim(&format!("c{n}")) };
@@ -170,9 +178,9 @@ async fn a_used_approval_stays_used() {
         reviewer.delete(&*mark, None).await.unwrap_err();
         for raw in attack {
             match raw {
-                Open => drop(runner.put(&*mark, "\"open\"", None).await.unwrap()),
-                Run => drop(runner.put(&*mark, format!("\"again-{n}\""), None).await.unwrap()),
-                Delete => drop(runner.delete(&*mark, None).await.unwrap()),
+                Raw::Open => drop(runner.put(&*mark, "\"open\"", None).await.unwrap()),
+                Raw::Run => drop(runner.put(&*mark, format!("\"again-{n}\""), None).await.unwrap()),
+                Raw::Delete => drop(runner.delete(&*mark, None).await.unwrap()),
             }
         }
         let (again, fence) =

@@ -203,6 +203,13 @@ impl BackendPlugin for Plugin {
         Ok(Connected { warnings, ..Connected::quiet(backend) })
     }
 
+    fn by_hand(&self, server: &str) -> Option<String> {
+        Some(format!(
+            "openstack baremetal node show {server} -f value -c maintenance_reason shows it; openstack baremetal node maintenance \
+             unset {server} clears the flag"
+        ))
+    }
+
     fn reach(&self) -> &'static str {
         "--backend ironic, and METAL_IRONIC_ENDPOINT (with METAL_IRONIC_USERNAME and METAL_IRONIC_PASSWORD) or OS_CLOUD"
     }

@@ -11,7 +11,7 @@ use crate::{
     kubernetes::Cluster,
 };
 
-use super::{Hold, Metal3Backend, Metal3Settings};
+use super::{Hold, Metal3Backend, Metal3Settings, host::DETACHED};
 
 /// Servers that Metal3's baremetal-operator manages.
 #[derive(Debug)]
@@ -84,6 +84,13 @@ impl BackendPlugin for Plugin {
             lock_keys: block.texts("lock_keys"),
         };
         Ok(Connected::quiet(Metal3Backend::new(settings, clock)))
+    }
+
+    fn by_hand(&self, server: &str) -> Option<String> {
+        Some(format!(
+            "kubectl get baremetalhost -A -o yaml shows its annotations; for a host that this provider detached: kubectl annotate \
+             baremetalhost {server} {DETACHED}-, in its namespace"
+        ))
     }
 
     fn reach(&self) -> &'static str {

@@ -172,7 +172,7 @@ impl Machine for OperatorMachine {
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
-            boot_targets: vec![BootOverride::OPERATED.to_owned()],
+            boot_targets: vec![BootOverride::OWN_SYSTEM.to_owned()],
             http_boot_uri: true,
             ..Capabilities::default()
         })

@@ -11,7 +11,10 @@ use crate::{
     kubernetes::{Cluster, ClusterSettings},
 };
 
-use super::{MetalOperatorBackend, MetalOperatorSettings};
+use super::{
+    MetalOperatorBackend, MetalOperatorSettings,
+    objects::{MANAGER, OPERATION},
+};
 
 /// Servers that IronCore's metal-operator manages.
 #[derive(Debug)]
@@ -76,6 +79,13 @@ impl BackendPlugin for Plugin {
             nodes: nodes.map(|nodes| Cluster::new(nodes, Arc::clone(clock))),
         };
         Ok(Connected::quiet(MetalOperatorBackend::new(settings, clock)))
+    }
+
+    fn by_hand(&self, server: &str) -> Option<String> {
+        Some(format!(
+            "kubectl get servermaintenances -A -l app.kubernetes.io/managed-by={MANAGER} shows it; deleting it is safe. A Server \
+             that is parked instead: kubectl annotate server {server} --overwrite {OPERATION}=unpark"
+        ))
     }
 
     fn reach(&self) -> &'static str {

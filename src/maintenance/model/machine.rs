@@ -167,13 +167,13 @@ pub enum Ignition {
 }
 
 impl BootOverride {
-    /// The target of what the server's own maintenance system boots.
-    pub const OPERATED: &'static str = "BootOperator";
+    /// The target of what the server's own maintenance system boots, as records have it.
+    pub const OWN_SYSTEM: &'static str = "BootOperator";
 
     /// Whether the server's own maintenance system boots it.
     #[must_use]
-    pub fn is_operated(&self) -> bool {
-        self.target.as_deref() == Some(Self::OPERATED)
+    pub fn is_of_own_system(&self) -> bool {
+        self.target.as_deref() == Some(Self::OWN_SYSTEM)
     }
 
     /// Whether it boots one entry of the firmware's menu, and not only a kind of device.

@@ -69,8 +69,9 @@ pub enum BootMethod {
     VirtualMedia,
     /// The local disk.
     Disk,
-    /// What the cluster's boot operator serves, on behalf of the server's own maintenance system.
-    BootOperator,
+    /// What the server's own maintenance system boots. The configuration names the part of that system which does so.
+    #[serde(rename = "boot_operator")]
+    OwnSystem,
 }
 
 impl BootMethod {
@@ -85,7 +86,7 @@ impl BootMethod {
             "pxe" => Self::Pxe,
             "virtual_media" => Self::VirtualMedia,
             "disk" => Self::Disk,
-            "boot_operator" => Self::BootOperator,
+            "boot_operator" => Self::OwnSystem,
             _ => return None,
         })
     }
@@ -98,7 +99,7 @@ impl BootMethod {
             Self::Pxe => "pxe",
             Self::VirtualMedia => "virtual_media",
             Self::Disk => "disk",
-            Self::BootOperator => "boot_operator",
+            Self::OwnSystem => "boot_operator",
         }
     }
 
@@ -110,7 +111,7 @@ impl BootMethod {
             Self::Pxe => "Pxe",
             Self::VirtualMedia => "Cd",
             Self::Disk => "Hdd",
-            Self::BootOperator => "BootOperator",
+            Self::OwnSystem => "BootOperator",
         }
     }
 }
@@ -270,7 +271,7 @@ impl Spec {
         let boots = self.boot.as_ref().map(|boot| {
             // A boot operator's image is a name in a registry.
             let shown = |image: &str| match boot.method {
-                BootMethod::BootOperator => image.to_owned(),
+                BootMethod::OwnSystem => image.to_owned(),
                 _ => shown_url(image),
             };
             let image = boot.image.as_deref().map(|image| format!(" from {}", shown(image))).unwrap_or_default();

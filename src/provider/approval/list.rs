@@ -1,14 +1,15 @@
 //! `list "metal_maintenance_approval"`: the approvals that an owner has given.
 
 use async_trait::async_trait;
-use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
+use tf_provider::{Diagnostics, schema::Schema, value::Value};
 
-use crate::plugin::{FoundResource, FoundResources, ListResource, diagnostic};
+use crate::plugin::{FoundResource, FoundResources, ListResource};
 
 use crate::provider::{
+    approval::lifecycle::{ListedApproval, approvals},
     approval::model::ApprovalModel,
     shared::cell::Cell,
-    shared::list_filter::{FilterModel, filter_of, list_schema, not_listed},
+    shared::list_filter::{FilterModel, filter_of, list_schema},
     shared::resource_identity::of_id,
     shared::values::given,
 };
@@ -43,39 +44,14 @@ impl ListResource for ListMaintenanceApproval {
     async fn list(&self, diags: &mut Diagnostics, config: Self::Config, found: &mut FoundResources<Self::State>) {
         let filter = filter_of(config);
         let Some(engine) = self.cell.engine(diags) else { return };
-        if engine.ownership().is_some() {
-            diags.add_warning(diagnostic(
-                "Approvals of a cluster cannot be listed",
-                "An approval mark on a ServerClaim does not tell its author. Write the resource: applying it changes nothing \
-                 where an approval exists already.",
-                AttributePath::root(),
-            ));
-            return;
-        }
-        let Some(views) = self.cell.unless_stopped(engine.views()).await else { return };
-        let views = match views {
-            Ok(views) => views,
-            Err(error) => return diags.add_error(not_listed(&error)),
-        };
-        let approvals =
-            views.iter().flat_map(|view| view.lock.ownership.approvals.iter().map(move |approval| (approval, view)));
-        let mut chosen = Vec::new();
-        for (approval, view) in approvals {
-            let claim = view.lock.ownership.claim.as_ref();
-            let server = claim.map(|claim| claim.server.clone()).unwrap_or_default();
-            if !filter.selects_server(&server)
-                || !filter.selects_owner(&engine, claim.map(|claim| claim.owner.as_str()))
-            {
+        let Some(Some(all)) = self.cell.unless_stopped(approvals(&engine).all(diags)).await else { return };
+        for ListedApproval { server, owner, model } in all {
+            let selected = filter.selects_server(&server)
+                && filter.selects_owner(&engine, owner.as_deref())
+                && filter.selects_state(&model.state);
+            if !selected {
                 continue;
             }
-            let mut model = ApprovalModel::of(approval, &server);
-            model.show(approval, view);
-            if filter.selects_state(&model.state) {
-                chosen.push((approval.at, server, model));
-            }
-        }
-        chosen.sort_by_key(|(at, ..)| *at);
-        for (_, server, model) in chosen {
             let Some(identity) = of_id(&model.id) else { continue };
             let what = given(&model.maintenance).unwrap_or("everything");
             let display_name = format!("{server}: {what}, {}", given(&model.state).unwrap_or_default());

@@ -8,36 +8,32 @@ use tf_provider::{
     value::{Value, ValueBool, ValueList},
 };
 
-use crate::{
-    backend::{ExternalClaimView, ExternalOwnership},
-    engine::{Engine, EngineError},
-    maintenance::approval,
-    plugin::diagnostic,
-};
+use crate::plugin::diagnostic;
 
 use crate::provider::{
+    claim::lifecycle::claims,
     claim::model::{AskedModel, asked_attributes},
     shared::cell::Cell,
     shared::diagnostics::of_engine,
     shared::schema::{attributes, computed, required, schema},
-    shared::values::{Text, given, known, not_empty},
+    shared::values::{Text, given, not_empty},
 };
 
 /// What a claim says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct ClaimLook {
-    id: Text,
-    server: Text,
-    owner: Text,
-    contact: Text,
-    claimed_at: Text,
-    phase: Text,
-    image: Text,
-    server_power: Text,
-    ignition_secret: Text,
-    maintenance_needed: ValueBool,
-    approved: ValueBool,
-    pending: ValueList<AskedModel>,
+    pub(super) id: Text,
+    pub(super) server: Text,
+    pub(super) owner: Text,
+    pub(super) contact: Text,
+    pub(super) claimed_at: Text,
+    pub(super) phase: Text,
+    pub(super) image: Text,
+    pub(super) server_power: Text,
+    pub(super) ignition_secret: Text,
+    pub(super) maintenance_needed: ValueBool,
+    pub(super) approved: ValueBool,
+    pub(super) pending: ValueList<AskedModel>,
 }
 
 /// The data source type.
@@ -98,16 +94,11 @@ impl DataSource for ServerClaim {
         let Value::Value(model) = config else { return Some(Value::Null) };
         let engine = self.cell.engine(diags)?;
         let id = given(&model.id)?;
-        let looked = async {
-            match engine.ownership() {
-                Some(there) => in_cluster(&engine, there, id).await,
-                None => in_store(&engine, id).await,
-            }
-        };
-        match self.cell.unless_stopped(looked).await? {
+        let claims = claims(&engine, &self.cell);
+        match self.cell.unless_stopped(claims.look(id)).await? {
             Ok(Some(found)) => Some(Value::Value(found)),
             Ok(None) => {
-                let place = engine.ownership().map_or_else(|| engine.store().address(), ExternalOwnership::address);
+                let place = claims.place();
                 diags.add_error(diagnostic(
                     format!("No claim is called {id}"),
                     format!("{place} knows none of that name (NAMESPACE/NAME)."),
@@ -121,55 +112,4 @@ impl DataSource for ServerClaim {
             }
         }
     }
-}
-
-async fn in_cluster(
-    engine: &Engine,
-    there: &dyn ExternalOwnership,
-    id: &str,
-) -> Result<Option<ClaimLook>, EngineError> {
-    let Some(claim) = there.claim_view(id, true).await? else { return Ok(None) };
-    let asked = match &claim.server {
-        Some(server) => {
-            let key = engine.known_lock_key(server).await;
-            engine.asked_there(there, server, key.as_ref(), claim.approved).await?
-        }
-        None => Vec::new(),
-    };
-    let ExternalClaimView { id, owner, contact, server, since, phase, image, ignition_secret, power, .. } = claim;
-    Ok(Some(ClaimLook {
-        id: Value::Value(id),
-        server: known(server),
-        owner: known(owner),
-        contact: known(contact),
-        claimed_at: known(since),
-        phase: known(phase),
-        image: known(image),
-        server_power: known(power),
-        ignition_secret: known(ignition_secret),
-        maintenance_needed: Value::Value(claim.needed || !asked.is_empty()),
-        approved: Value::Value(claim.approved || asked.iter().all(|asked| asked.allowed)),
-        pending: Value::Value(asked.into_iter().map(AskedModel::from).collect()),
-    }))
-}
-
-async fn in_store(engine: &Engine, id: &str) -> Result<Option<ClaimLook>, EngineError> {
-    for view in engine.views().await? {
-        let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.id.to_string() == id) else {
-            continue;
-        };
-        let asked = approval::asked(&view.lock, view.now);
-        return Ok(Some(ClaimLook {
-            id: Value::Value(id.to_owned()),
-            server: Value::Value(claim.server.clone()),
-            owner: Value::Value(claim.owner.clone()),
-            contact: known(claim.contact.clone()),
-            claimed_at: Value::Value(claim.since.to_string()),
-            maintenance_needed: Value::Value(!asked.is_empty()),
-            approved: Value::Value(asked.iter().all(|asked| asked.allowed)),
-            pending: Value::Value(asked.into_iter().map(AskedModel::from).collect()),
-            ..ClaimLook::default()
-        }));
-    }
-    Ok(None)
 }

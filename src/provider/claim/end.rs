@@ -5,12 +5,12 @@ use tf_provider::{AttributePath, Diagnostics};
 use crate::{engine::EngineError, maintenance::ids::LockKey, plugin::diagnostic};
 
 use crate::provider::{
-    claim::cluster::Claims, claim::model::ClaimModel, shared::diagnostics::of_engine, shared::values::given,
+    claim::model::ClaimModel, claim::of_cluster::ClusterClaims, shared::diagnostics::of_engine, shared::values::given,
 };
 
-impl Claims<'_> {
+impl ClusterClaims<'_> {
     /// Tells what giving a claim up does to its server. Only reads.
-    pub(in crate::provider) async fn farewell(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+    pub(super) async fn tell_end(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         let (Some(id), Some(server)) = (given(&model.id), given(&model.server)) else { return };
         let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
         let looked = async {

@@ -1,17 +1,15 @@
 //! `list "metal_server_claim"`: the claims of an owner.
 
 use async_trait::async_trait;
-use serde_json::Value as Json;
 use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
 
 use crate::{
-    backend::ExternalOwnership,
     engine::Engine,
     plugin::{FoundResource, FoundResources, ListResource, diagnostic},
 };
 
 use crate::provider::{
-    claim::cluster::Claims,
+    claim::lifecycle::{ClaimLifecycle, ListedClaim, claims},
     claim::model::ClaimModel,
     shared::cell::Cell,
     shared::list_filter::{FilterModel, filter_of, list_schema, not_listed},
@@ -46,100 +44,48 @@ impl ListResource for ListServerClaim {
     async fn list(&self, diags: &mut Diagnostics, config: Self::Config, found: &mut FoundResources<Self::State>) {
         let filter = filter_of(config);
         let Some(engine) = self.cell.engine(diags) else { return };
-        match engine.ownership() {
-            Some(there) => {
-                let listed = self.of_cluster(diags, &engine, there, &filter, found);
-                self.cell.unless_stopped(listed).await;
-            }
-            None => {
-                self.cell.unless_stopped(of_store(diags, &engine, &filter, found)).await;
-            }
-        }
-    }
-}
-
-/// The claims of the coordination store.
-async fn of_store(
-    diags: &mut Diagnostics,
-    engine: &Engine,
-    filter: &FilterModel,
-    found: &mut FoundResources<Value<ClaimModel>>,
-) {
-    let views = match engine.views().await {
-        Ok(views) => views,
-        Err(error) => return diags.add_error(not_listed(&error)),
-    };
-    let mut claims: Vec<_> =
-        views.iter().filter_map(|view| Some((view.lock.ownership.claim.as_ref()?, view))).collect();
-    claims.sort_by_cached_key(|(claim, _)| claim.id.to_string());
-    for (claim, view) in claims {
-        let selected = filter.selects_server(&claim.server)
-            && filter.selects_namespace(claim.id.namespace())
-            && filter.selects_owner(engine, Some(&claim.owner));
-        if !selected {
-            continue;
-        }
-        let id = claim.id.to_string();
-        let Some(identity) = of_joined(&Value::Value(id.clone())) else { continue };
-        let display_name = line(&id, &claim.server, Some(&claim.owner));
-        let state = Value::Value(ClaimModel::imported(claim, view));
-        if !found.send(FoundResource { display_name, identity, state }).await {
-            return;
-        }
-    }
-}
-
-impl ListServerClaim {
-    /// The claims of the servers' own cluster.
-    async fn of_cluster(
-        &self,
-        diags: &mut Diagnostics,
-        engine: &Engine,
-        there: &dyn ExternalOwnership,
-        filter: &FilterModel,
-        found: &mut FoundResources<Value<ClaimModel>>,
-    ) {
-        let mut claims = match there.claims().await {
-            Ok(claims) => claims,
-            Err(error) => return diags.add_error(not_listed(&error.into())),
-        };
-        claims.sort_by(|a, b| a.id.cmp(&b.id));
-        for claim in claims {
-            let (Some(server), Some((namespace, _))) = (claim.server.as_deref(), claim.id.split_once('/')) else {
-                continue;
+        let claims = claims(&engine, &self.cell);
+        let listed = async {
+            let all = match claims.all().await {
+                Ok(all) => all,
+                Err(error) => return diags.add_error(not_listed(&error)),
             };
-            let selected = filter.selects_server(server)
-                && filter.selects_namespace(namespace)
-                && filter.selects_owner(engine, claim.owner.as_deref());
-            if !selected || claim.leaving {
-                continue;
-            }
-            let identity: Option<Json> = of_joined(&Value::Value(claim.id.clone()));
-            let Some(identity) = identity else { continue };
-            let mut model = ClaimModel::default();
-            if found.with_state() {
-                let claims = Claims { engine, there, cell: &self.cell };
-                let mut problems = Diagnostics::default();
-                let Some((read, _)) = claims.import(&mut problems, &claim.id).await else {
-                    let detail: Vec<_> = problems.errors.into_iter().map(|error| error.detail).collect();
-                    let warning = diagnostic(
-                        "A claim cannot be read",
-                        format!("{}: {} It is left out of the list.", claim.id, detail.join(" ")),
-                        AttributePath::root(),
-                    );
-                    if found.warn(warning).await {
-                        continue;
-                    }
+            for claim in all.into_iter().filter(|claim| selects(&filter, &engine, claim)) {
+                if !send(&*claims, claim, found).await {
                     return;
-                };
-                model = read;
+                }
             }
-            let display_name = line(&claim.id, server, claim.owner.as_deref());
-            if !found.send(FoundResource { display_name, identity, state: Value::Value(model) }).await {
-                return;
-            }
-        }
+        };
+        self.cell.unless_stopped(listed).await;
     }
+}
+
+fn selects(filter: &FilterModel, engine: &Engine, claim: &ListedClaim) -> bool {
+    filter.selects_server(&claim.server)
+        && claim.id.split_once('/').is_some_and(|(namespace, _)| filter.selects_namespace(namespace))
+        && filter.selects_owner(engine, claim.owner.as_deref())
+}
+
+/// `false`: the host wants no more.
+async fn send(claims: &dyn ClaimLifecycle, claim: ListedClaim, found: &mut FoundResources<Value<ClaimModel>>) -> bool {
+    let Some(identity) = of_joined(&Value::Value(claim.id.clone())) else { return true };
+    let display_name = line(&claim.id, &claim.server, claim.owner.as_deref());
+    let mut problems = Diagnostics::default();
+    let model = match claim.model {
+        Some(model) => Some(model),
+        None if !found.with_state() => Some(ClaimModel::default()),
+        None => claims.import(&mut problems, &claim.id).await.map(|(model, _)| model),
+    };
+    let Some(model) = model else {
+        let detail: Vec<_> = problems.errors.into_iter().map(|error| error.detail).collect();
+        let warning = diagnostic(
+            "A claim cannot be read",
+            format!("{}: {} It is left out of the list.", claim.id, detail.join(" ")),
+            AttributePath::root(),
+        );
+        return found.warn(warning).await;
+    };
+    found.send(FoundResource { display_name, identity, state: Value::Value(model) }).await
 }
 
 /// One line for people.

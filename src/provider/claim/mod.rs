@@ -1,8 +1,11 @@
-//! `metal_server_claim`: resource, data source and list, with the store or a cluster as the one who knows.
+//! `metal_server_claim`: resource, data source and list, over one port with two implementations: the store, and a cluster.
 
-pub(super) mod cluster;
+mod cluster_wish;
 pub(super) mod data_source;
-pub(super) mod end;
+mod end;
+mod lifecycle;
 pub(super) mod list;
 pub(super) mod model;
+mod of_cluster;
+mod of_store;
 pub(super) mod resource;

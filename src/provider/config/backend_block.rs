@@ -102,7 +102,7 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &Kind, at: AttributePa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::plug::PLUGINS;
+    use crate::backend::plug::plugins;
 
     fn text(text: &str) -> ValueAny {
         ValueAny::String(text.to_owned())
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn values_arrive_as_what_the_backend_says_they_are() {
-        let redfish = PLUGINS.iter().find(|plugin| plugin.name() == "redfish").unwrap();
+        let redfish = plugins().iter().find(|plugin| plugin.name() == "redfish").unwrap();
         let server = map([
             ("endpoint", text("https://bmc")),
             ("labels", map([("rack", text("1"))])),

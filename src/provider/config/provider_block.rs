@@ -10,7 +10,7 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::plug::{BackendPlugin, Block, PLUGINS},
+    backend::plug::{BackendPlugin, Block, plugins},
     maintenance::window::OnClose,
     settings::{BackendInput, Input},
 };
@@ -122,7 +122,7 @@ pub(in crate::provider) fn provider_schema() -> Schema {
             ),
         ),
     ]);
-    known.extend(PLUGINS.iter().map(|plugin| (plugin.name().to_owned(), block_attribute(*plugin))));
+    known.extend(plugins().iter().map(|plugin| (plugin.name().to_owned(), block_attribute(*plugin))));
     schema(
         "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, and gives them back \
          exactly as they were.",
@@ -228,7 +228,7 @@ impl ProviderModel {
         let is_given = |plugin: &&&'static dyn BackendPlugin| {
             self.backends.get(plugin.name()).is_some_and(|block| *block != ValueAny::Null)
         };
-        let given: Vec<&'static dyn BackendPlugin> = PLUGINS.iter().filter(is_given).copied().collect();
+        let given: Vec<&'static dyn BackendPlugin> = plugins().iter().filter(is_given).copied().collect();
         if let [first, second, ..] = given[..] {
             let names: Vec<&str> = given.iter().map(|plugin| plugin.name()).collect();
             bad(

@@ -11,7 +11,7 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::{Listed, exported, plug::PLUGINS},
+    backend::{Listed, exported, plug::plugins},
     maintenance::pattern,
     plugin::diagnostic,
 };
@@ -105,7 +105,7 @@ impl DataSource for Servers {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         if let Value::Value(model) = config {
             not_empty(diags, &model.name_pattern, AttributePath::new("name_pattern"));
-            let backends: Vec<&str> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
+            let backends: Vec<&str> = plugins().iter().map(|plugin| plugin.name()).collect();
             one_of(diags, &model.backend, AttributePath::new("backend"), &backends, |text| {
                 backends.contains(&text).then_some(())
             });

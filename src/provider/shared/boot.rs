@@ -195,7 +195,7 @@ impl BootModel {
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
-        let operated = method == Some(BootMethod::BootOperator);
+        let operated = method == Some(BootMethod::OwnSystem);
         let image = if operated {
             not_empty(diags, &self.image, path("image"));
             given(&self.image).map(str::to_owned)
@@ -233,7 +233,7 @@ impl BootModel {
         let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
         let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
         match method {
-            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::BootOperator) if self.image.is_null() => {
+            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::OwnSystem) if self.image.is_null() => {
                 bad(
                     diags,
                     path("image"),

@@ -179,7 +179,7 @@ impl Prospect {
 
     fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
         // There the ServerClaim is the claim, and the outlook tells of it.
-        if engine.ownership().is_some() {
+        if !engine.keeps_claims() {
             return;
         }
         let claim = view.lock.ownership.claim.as_ref();

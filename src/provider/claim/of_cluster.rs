@@ -1,23 +1,26 @@
-//! `metal_server_claim` where claims are a cluster's: a ServerClaim, made, bound, read and given up.
+//! The claims of the servers' own system: made there, bound, read and given up.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    backend::{Binding, ExternalClaim, ExternalClaimView, ExternalOwnership},
+    backend::{Binding, ExternalClaimView, ExternalOwnership},
     engine::{Claimed, Control, Engine, EngineError},
     maintenance::{
         approval::Asked,
         ids::{LockKey, Uid},
-        machine::{Ignition, PowerTarget},
+        machine::Ignition,
     },
     plugin::diagnostic,
 };
 
 use crate::provider::{
-    claim::model::{ClaimModel, tell},
-    shared::boot::IgnitionModel,
+    claim::cluster_wish::{ignition, wanted},
+    claim::data_source::ClaimLook,
+    claim::lifecycle::{ClaimLifecycle, ListedClaim},
+    claim::model::{AskedModel, ClaimModel, tell},
     shared::cell::Cell,
     shared::diagnostics::of_engine,
     shared::private::Owned,
@@ -28,65 +31,21 @@ use crate::provider::{
 /// Time limits when none are given.
 const LIMIT: Duration = Duration::from_mins(30);
 
-/// A cluster's claims, as one resource uses them.
-pub(in crate::provider) struct Claims<'a> {
-    pub(in crate::provider) engine: &'a Engine,
-    pub(in crate::provider) there: &'a dyn ExternalOwnership,
-    pub(in crate::provider) cell: &'a Cell,
+/// A cluster's claims.
+pub(super) struct ClusterClaims<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) there: &'a dyn ExternalOwnership,
+    pub(super) cell: &'a Cell,
 }
 
-/// What the configuration means, as far as it is known; complains of what is missing.
-fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
-    for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
-        if value.is_null() {
-            let detail =
-                "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
-            bad(diags, AttributePath::new(name), "Needed with metal_operator", detail);
-        }
-    }
-    let power = match given(&model.server_power)? {
-        "Off" => PowerTarget::Off,
-        _ => PowerTarget::On,
-    };
-    Some(ExternalClaim {
-        namespace: given(&model.namespace)?.to_owned(),
-        name: given(&model.name)?.to_owned(),
-        server: given(&model.server)?.to_owned(),
-        owner: engine.owner().to_owned(),
-        run: engine.runner().to_string(),
-        contact: given(&model.contact).map(str::to_owned),
-        image: given(&model.image)?.to_owned(),
-        ignition: ignition(engine, model)?,
-        power,
-        tolerations: toleration::meant(&model.tolerations)?,
-    })
-}
-
-/// The ignition; its content is handed to the backend. `None`: it is not known yet, or wrong.
-#[allow(clippy::option_option, reason = "not known, none, or one")]
-fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ignition>> {
-    match &model.ignition {
-        Value::Null => Some(None),
-        Value::Unknown => None,
-        Value::Value(ignition) => {
-            let at = AttributePath::new("ignition");
-            let (ignition, content) = ignition.check(&mut Diagnostics::default(), &at)?;
-            if let (Ignition::Content(sha256), Some(content)) = (&ignition, content) {
-                engine.backend().keep(sha256.clone(), content);
-            }
-            Some(Some(ignition))
-        }
-    }
-}
-
-impl Claims<'_> {
+impl ClusterClaims<'_> {
     fn control(&self, model: &ClaimModel, create: bool) -> Control {
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.delete }, LIMIT);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout: LIMIT }
     }
 
     /// Complains of what is missing, or not possible in this cluster. Only reads.
-    pub(in crate::provider) async fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+    async fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         wanted(diags, self.engine, model);
         if let Err(error) = self.tolerable(diags, model).await {
             let server = given(&model.server).unwrap_or_default();
@@ -109,8 +68,34 @@ impl Claims<'_> {
         Ok(known.is_ok())
     }
 
-    /// Tells the reviewer whether the server could be had now. Only reads.
-    pub(in crate::provider) async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
+    /// The Secret that the configuration leads to, for a plan.
+    fn planned_secret(&self, model: &ClaimModel) -> Text {
+        match (ignition(self.engine, model), given(&model.name)) {
+            (Some(None), _) => Value::Null,
+            (Some(Some(Ignition::Secret(name))), _) => Value::Value(name),
+            (Some(Some(Ignition::Content(sha256))), Some(name)) => {
+                Value::Value(self.there.ignition_secret(name, &sha256))
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// Fills what the provider tells. Returns what is asked of the claim.
+    async fn show(&self, model: &mut ClaimModel, claim: &ExternalClaimView, key: Option<&LockKey>) -> Vec<Asked> {
+        let server = given(&model.server).unwrap_or_default();
+        let asked = self.engine.asked_there(self.there, server, key, claim.approved).await.unwrap_or_default();
+        model.show_gates(claim, &asked, key);
+        asked
+    }
+}
+
+#[async_trait]
+impl ClaimLifecycle for ClusterClaims<'_> {
+    fn place(&self) -> String {
+        self.there.address()
+    }
+
+    async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         // Where the cluster does not answer, the next question tells so.
         if matches!(self.tolerable(diags, model).await, Ok(false)) {
             return;
@@ -140,24 +125,20 @@ impl Claims<'_> {
         diags.add_warning(diagnostic(warning.0, warning.1, AttributePath::new("server")));
     }
 
-    /// The Secret that the configuration leads to, for a plan.
-    pub(in crate::provider) fn planned_secret(&self, model: &ClaimModel) -> Text {
-        match (ignition(self.engine, model), given(&model.name)) {
-            (Some(None), _) => Value::Null,
-            (Some(Some(Ignition::Secret(name))), _) => Value::Value(name),
-            (Some(Some(Ignition::Content(sha256))), Some(name)) => {
-                Value::Value(self.there.ignition_secret(name, &sha256))
-            }
-            _ => Value::Unknown,
+    async fn review_change(&self, diags: &mut Diagnostics, prior: &ClaimModel, model: &mut ClaimModel) {
+        self.check(diags, model).await;
+        model.ignition_secret = self.planned_secret(model);
+        // One that was imported becomes ours with the first change.
+        if *model != *prior && model.owner.is_null() {
+            model.owner = Value::Unknown;
         }
     }
 
-    /// Makes the claim and waits until the server is bound.
-    pub(in crate::provider) async fn create(
-        &self,
-        diags: &mut Diagnostics,
-        mut model: ClaimModel,
-    ) -> Option<(Value<ClaimModel>, Value<Owned>)> {
+    async fn farewell(&self, diags: &mut Diagnostics, model: &ClaimModel, _private: &Value<Owned>) {
+        self.tell_end(diags, model).await;
+    }
+
+    async fn create(&self, diags: &mut Diagnostics, mut model: ClaimModel) -> Option<(ClaimModel, Owned)> {
         let wanted = wanted(diags, self.engine, &model)?;
         if matches!(self.tolerable(diags, &model).await, Ok(false)) {
             return None;
@@ -172,7 +153,7 @@ impl Claims<'_> {
             Ok((key, Claimed::Bound(view))) => {
                 self.show(&mut model, &view, Some(&key)).await;
                 let owned = Owned::in_cluster(self.there, &key, &view.uid, "");
-                return Some((Value::Value(model), Value::Value(owned)));
+                return Some((model, owned));
             }
             Ok((_, Claimed::Refused(why))) => (format!("{server} cannot be claimed"), why),
             Ok((_, Claimed::TimedOut(why))) => (
@@ -190,13 +171,12 @@ impl Claims<'_> {
         None
     }
 
-    /// Brings a claim up to date. `None`: an error was reported, and the state stays.
-    pub(in crate::provider) async fn update(
+    async fn update(
         &self,
         diags: &mut Diagnostics,
         planned: ClaimModel,
         private: &Value<Owned>,
-    ) -> Option<ClaimModel> {
+    ) -> Option<(ClaimModel, Value<Owned>)> {
         let wanted = wanted(diags, self.engine, &planned)?;
         let Value::Value(owned) = private else { return None };
         if matches!(self.tolerable(diags, &planned).await, Ok(false)) {
@@ -209,7 +189,7 @@ impl Claims<'_> {
                     self.show(&mut model, &view, Some(&owned.key())).await;
                 }
                 // Planned values must come true; what changed meanwhile is found by the next refresh.
-                Some(model.with_planned(&planned))
+                Some((model.with_planned(&planned), private.clone()))
             }
             Err(error) => {
                 diags.add_error(of_engine(&wanted.server, &error));
@@ -218,13 +198,7 @@ impl Claims<'_> {
         }
     }
 
-    /// Gives the claim up and waits until the server is free.
-    pub(in crate::provider) async fn destroy(
-        &self,
-        diags: &mut Diagnostics,
-        model: &ClaimModel,
-        private: &Value<Owned>,
-    ) -> Option<()> {
+    async fn destroy(&self, diags: &mut Diagnostics, model: &ClaimModel, private: &Value<Owned>) -> Option<()> {
         let (id, server) = (given(&model.id)?.to_owned(), given(&model.server)?.to_owned());
         let control = self.control(model, false);
         let given_up = async {
@@ -261,13 +235,7 @@ impl Claims<'_> {
         }
     }
 
-    /// The claim as it is now. `None`: it is gone.
-    pub(in crate::provider) async fn read(
-        &self,
-        diags: &mut Diagnostics,
-        mut model: ClaimModel,
-        private: &Value<Owned>,
-    ) -> Option<ClaimModel> {
+    async fn read(&self, diags: &mut Diagnostics, mut model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel> {
         let id = given(&model.id).unwrap_or_default().to_owned();
         let server = given(&model.server).unwrap_or_default().to_owned();
         let claim = match self.there.claim_view(&id, false).await {
@@ -304,8 +272,7 @@ impl Claims<'_> {
         Some(model)
     }
 
-    /// A claim that is there, whoever made it.
-    pub(in crate::provider) async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)> {
+    async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)> {
         let found = async {
             self.engine.owns_claim(self.there, id).await?;
             let Some(claim) = self.there.claim_view(id, true).await? else { return Ok(None) };
@@ -344,12 +311,39 @@ impl Claims<'_> {
         }
     }
 
-    /// Fills what the provider tells. Returns what is asked of the claim.
-    async fn show(&self, model: &mut ClaimModel, claim: &ExternalClaimView, key: Option<&LockKey>) -> Vec<Asked> {
-        let server = given(&model.server).unwrap_or_default();
-        let asked = self.engine.asked_there(self.there, server, key, claim.approved).await.unwrap_or_default();
-        model.show_gates(claim, &asked, key);
-        asked
+    async fn look(&self, id: &str) -> Result<Option<ClaimLook>, EngineError> {
+        let Some(claim) = self.there.claim_view(id, true).await? else { return Ok(None) };
+        let asked = match &claim.server {
+            Some(server) => {
+                let key = self.engine.known_lock_key(server).await;
+                self.engine.asked_there(self.there, server, key.as_ref(), claim.approved).await?
+            }
+            None => Vec::new(),
+        };
+        let ExternalClaimView { id, owner, contact, server, since, phase, image, ignition_secret, power, .. } = claim;
+        Ok(Some(ClaimLook {
+            id: Value::Value(id),
+            server: known(server),
+            owner: known(owner),
+            contact: known(contact),
+            claimed_at: known(since),
+            phase: known(phase),
+            image: known(image),
+            server_power: known(power),
+            ignition_secret: known(ignition_secret),
+            maintenance_needed: Value::Value(claim.needed || !asked.is_empty()),
+            approved: Value::Value(claim.approved || asked.iter().all(|asked| asked.allowed)),
+            pending: Value::Value(asked.into_iter().map(AskedModel::from).collect()),
+        }))
+    }
+
+    async fn all(&self) -> Result<Vec<ListedClaim>, EngineError> {
+        let mut claims = self.there.claims().await?;
+        claims.sort_by(|a, b| a.id.cmp(&b.id));
+        let listed = claims.into_iter().filter(|claim| !claim.leaving).filter_map(|claim| {
+            Some(ListedClaim { server: claim.server?, id: claim.id, owner: claim.owner, model: None })
+        });
+        Ok(listed.collect())
     }
 }
 
@@ -360,54 +354,4 @@ fn same(claim: &ExternalClaimView, model: &ClaimModel) -> bool {
 
 fn claim_name(claim: &ExternalClaimView) -> String {
     claim.id.split_once('/').map(|(_, name)| name).unwrap_or_default().to_owned()
-}
-
-impl ClaimModel {
-    /// What the claim tells.
-    pub(in crate::provider) fn show_gates(
-        &mut self,
-        claim: &ExternalClaimView,
-        asked: &[Asked],
-        key: Option<&LockKey>,
-    ) {
-        self.id = Value::Value(claim.id.clone());
-        self.owner = known(claim.owner.clone());
-        self.claimed_at = known(claim.since.clone());
-        self.phase = known(claim.phase.clone());
-        self.ignition_secret = known(claim.ignition_secret.clone());
-        if let Some(key) = key {
-            self.lock_key = Value::Value(key.0.clone());
-        }
-        self.set_pending(asked.to_vec());
-        self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
-    }
-
-    /// What was configured, as it is now: somebody may have changed it. `made`: how Secrets begin that were made of files.
-    fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
-        self.image = known(claim.image.clone());
-        self.server_power = known(claim.power.clone());
-        self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);
-        let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
-        match &claim.ignition_secret {
-            None => self.ignition = Value::Null,
-            // A file with another content is found by the plan, which compares the Secret's name.
-            Some(secret) if from_file && !made.is_empty() && secret.starts_with(made) => {}
-            Some(secret) => self.ignition = Value::Value(IgnitionModel::of_secret(secret)),
-        }
-    }
-
-    /// These values, with what a plan promised.
-    fn with_planned(self, planned: &Self) -> Self {
-        let keep = |planned: &Text, now: Text| if planned.is_unknown() { now } else { planned.clone() };
-        Self {
-            owner: keep(&planned.owner, self.owner),
-            claimed_at: keep(&planned.claimed_at, self.claimed_at),
-            lock_key: keep(&planned.lock_key, self.lock_key),
-            phase: keep(&planned.phase, self.phase),
-            ignition_secret: keep(&planned.ignition_secret, self.ignition_secret),
-            maintenance_needed: planned.maintenance_needed,
-            pending: planned.pending.clone(),
-            ..planned.clone()
-        }
-    }
 }

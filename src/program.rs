@@ -1,0 +1,111 @@
+//! The program: a host that starts it gets the provider, a person the command line.
+
+use std::{
+    env,
+    error::Error,
+    io::{stderr, stdout},
+    process::ExitCode,
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::plug::{self, BackendPlugin},
+    cli::{self, Exit},
+    plugin::{self, ServeOptions},
+    provider::MetalProvider,
+    settings::Environment,
+};
+
+/// Under which address configurations name this provider; shown by `--debug` only.
+const ADDRESS: &str = "localhost/metal-maintenance/metal";
+
+/// Runs the provider or a command, as this process was started, with backends beside those of this crate.
+#[must_use]
+pub fn run(more: &[&'static dyn BackendPlugin]) -> ExitCode {
+    if !plug::add(more) {
+        eprintln!("this program has its backends already");
+        return ExitCode::FAILURE;
+    }
+    // Several libraries here bring rustls; without one default for all of them the first connection of one panics.
+    // aws-lc-rs, because hosts present P-521 certificates.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let debug = env::args().nth(1).is_some_and(|argument| argument == "--debug");
+    if !debug {
+        keep_memory();
+    }
+    if debug || plugin::is_plugin_start() {
+        plugin::install_logging(&["terraform_provider_metal"]);
+        return report(serve(debug));
+    }
+    tracing_subscriber::fmt()
+        .with_writer(stderr)
+        .with_target(false)
+        .without_time()
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    report(by_hand())
+}
+
+/// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A debugger needs both.
+fn keep_memory() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        eprintln!("core dumps of this process cannot be switched off: {error}");
+    }
+}
+
+fn report(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        // The host shows standard error when the handshake does not come.
+        eprintln!("{error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            eprintln!("  because: {cause}");
+            source = cause.source();
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Serves a host.
+fn serve(debug: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut options = ServeOptions::new(ADDRESS);
+    options.debug = debug;
+    let stop = CancellationToken::new();
+    let provider = MetalProvider::new(stop.clone(), Environment::of_process());
+    let closer = provider.closer();
+    let served = runtime.block_on(async move {
+        let served = plugin::serve(provider, stop, options).await;
+        closer.close().await;
+        served
+    });
+    // Requests that did not end in time end with the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    served?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command for a person.
+fn by_hand() -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let exit = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let interrupted = stop.clone();
+        tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupted.cancel();
+            }
+        });
+        cli::run(env::args().collect(), &Environment::of_process(), stop, &mut stdout(), &mut stderr()).await
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(match exit {
+        Exit::Success => ExitCode::SUCCESS,
+        Exit::Failure => ExitCode::FAILURE,
+        Exit::Usage => ExitCode::from(2),
+        Exit::Problems => ExitCode::from(3),
+    })
+}

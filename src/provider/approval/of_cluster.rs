@@ -1,0 +1,262 @@
+//! The approvals of the servers' own system: the owner's key on the ServerClaim, or on its Node.
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+use uuid::Uuid;
+
+use crate::{
+    backend::{ApprovalMark, BackendError, ExternalClaimView, ExternalOwnership},
+    engine::{ApprovalWish, Engine, EngineError},
+    maintenance::{approval::Asked, lock::Refusal},
+    plugin::diagnostic,
+};
+
+use crate::provider::{
+    approval::lifecycle::{ApprovalLifecycle, ListedApproval, shown},
+    approval::model::ApprovalModel,
+    shared::diagnostics::of_engine,
+    shared::private::Owned,
+    shared::values::{bad, given},
+};
+
+/// A cluster's approvals.
+pub(super) struct ClusterApprovals<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) there: &'a dyn ExternalOwnership,
+}
+
+/// What one yes on a claim means there.
+const COUNTS: &str = "One approval on a ServerClaim counts for everything that is asked of its server until the last of it has \
+                      ended, also for what is asked later.";
+
+/// What this kind of approval does not know.
+fn check(diags: &mut Diagnostics, model: &ApprovalModel) {
+    for (name, value) in [("digest", &model.digest), ("not_before", &model.not_before), ("expires", &model.expires)] {
+        if given(value).is_some() {
+            let detail = format!("metal-operator knows only whether there is an approval. {COUNTS}");
+            bad(diags, AttributePath::new(name), "Not with metal_operator", detail);
+        }
+    }
+}
+
+/// Whether a plan can go on without what was not told.
+fn can_wait(error: &EngineError) -> bool {
+    match error {
+        EngineError::Machine(error) => error.is_transient() || matches!(error, BackendError::Denied { .. }),
+        EngineError::Store(_) => true,
+        _ => false,
+    }
+}
+
+/// Why the one maintenance that is named is not there to be approved.
+fn not_asked(wish: &ApprovalWish, asked: &[Asked], server: &str) -> Option<String> {
+    let id = wish.maintenance.as_ref()?;
+    if asked.iter().any(|asked| asked.id == *id) {
+        return None;
+    }
+    Some(format!("{id} is not asked for {server}, or has started already. Nothing was approved."))
+}
+
+fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> ApprovalMark {
+    let node = given(&model.node).map(str::to_owned);
+    ApprovalMark { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
+}
+
+/// The word of a state.
+fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalMark> {
+    let claim_uid = match private {
+        Value::Value(owned) => Some(owned.claim.clone()).filter(|uid| !uid.is_empty()),
+        _ => None,
+    };
+    let own = |text: &crate::provider::shared::values::Text| given(text).map(str::to_owned);
+    Some(ApprovalMark { uid: own(&model.id)?, claim: own(&model.claim)?, claim_uid, node: own(&model.node) })
+}
+
+#[async_trait]
+impl ApprovalLifecycle for ClusterApprovals<'_> {
+    async fn review(&self, diags: &mut Diagnostics, model: &ApprovalModel, wish: &ApprovalWish) {
+        check(diags, model);
+        let Some(server) = given(&model.server) else { return };
+        let found = async {
+            let claim = self.engine.claim_on(self.there, server).await?;
+            let key = self.engine.known_lock_key(server).await;
+            let asked = self.engine.asked_there(self.there, server, key.as_ref(), claim.approved).await?;
+            Ok((claim, asked))
+        };
+        let (claim, asked) = match found.await {
+            Ok(found) => found,
+            // The claim may be made by this very apply.
+            Err(EngineError::Refused(Refusal::NotClaimed)) => {
+                diags.add_warning(diagnostic(
+                    "An approval for an unclaimed server",
+                    format!("{server} has to be bound to a ServerClaim before this can be applied."),
+                    AttributePath::new("server"),
+                ));
+                return;
+            }
+            Err(error) if can_wait(&error) => {
+                diags.add_warning(diagnostic(
+                    "The cluster did not answer",
+                    format!(
+                        "{server}: {}. What would be approved was not looked at.",
+                        of_engine(server, &error).detail
+                    ),
+                    AttributePath::root(),
+                ));
+                return;
+            }
+            Err(error) => {
+                diags.add_error(of_engine(server, &error));
+                return;
+            }
+        };
+        if let Some(problem) = not_asked(wish, &asked, server) {
+            bad(diags, AttributePath::new("maintenance"), "Maintenance is not pending", problem);
+            return;
+        }
+        let names: Vec<String> = asked.iter().map(shown).collect();
+        let now = if names.is_empty() { "Nothing is asked at the moment.".to_owned() } else { names.join("; ") };
+        let place = match given(&model.node) {
+            Some(node) => {
+                format!("Node {node} is labelled, for a controller that copies the label to ServerClaim {}", claim.id)
+            }
+            None => format!("ServerClaim {}", claim.id),
+        };
+        let (summary, at) = if wish.maintenance.is_none() {
+            ("Everything that is asked of a server will be approved", AttributePath::new("all"))
+        } else {
+            ("Maintenance will be approved", AttributePath::root())
+        };
+        diags.add_warning(diagnostic(summary, format!("{server} ({place}). {COUNTS} Asked now: {now}"), at));
+    }
+
+    async fn create(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ApprovalModel,
+        wish: &ApprovalWish,
+    ) -> Option<(ApprovalModel, Owned)> {
+        check(diags, &model);
+        if !diags.errors.is_empty() {
+            return None;
+        }
+        let server = given(&model.server)?.to_owned();
+        let given_now = async {
+            let key = self.engine.lock_key(&server).await?;
+            let claim = self.engine.claim_on(self.there, &server).await?;
+            let asked = self.engine.asked_there(self.there, &server, Some(&key), claim.approved).await?;
+            if let Some(problem) = not_asked(wish, &asked, &server) {
+                return Ok(Err(problem));
+            }
+            let word = word(Uuid::now_v7().to_string(), &model, &claim);
+            self.engine.give_word(self.there, &word).await?;
+            let seen = self.there.word(&word).await?;
+            Ok(Ok((key, word, seen)))
+        };
+        let (key, word, seen) = match given_now.await {
+            Ok(Ok(given)) => given,
+            Ok(Err(problem)) => {
+                bad(diags, AttributePath::new("maintenance"), "Maintenance is not pending", problem);
+                return None;
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                return None;
+            }
+        };
+        if seen.present && !seen.ours {
+            diags.add_warning(diagnostic(
+                "An approval was there already",
+                format!(
+                    "{server}: another author approved ({}). It stays when this resource is destroyed.",
+                    seen.place
+                ),
+                AttributePath::root(),
+            ));
+        }
+        model.id = Value::Value(word.uid.clone());
+        model.digest = Value::Null;
+        model.approved_by = Value::Value(format!("{} ({})", self.engine.owner(), self.engine.runner()));
+        model.approved_at = Value::Value(self.engine.now().to_string());
+        model.lock_key = Value::Value(key.0.clone());
+        model.claim = Value::Value(word.claim.clone());
+        model.state = Value::Value("InForce".to_owned());
+        let owned = Owned::in_cluster(self.there, &key, &word.uid, &word.claim_uid.clone().unwrap_or_default());
+        Some((model, owned))
+    }
+
+    /// One that was used or taken away is no drift: giving it again is a decision.
+    async fn read(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ApprovalModel,
+        private: &Value<Owned>,
+    ) -> Option<ApprovalModel> {
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(word) = remembered(&model, private) else { return Some(model) };
+        let seen = match self.there.word(&word).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                diags.add_warning(diagnostic(
+                    "The cluster did not answer",
+                    format!("{server}: {error}. The last known values of its approval are kept."),
+                    AttributePath::root(),
+                ));
+                return Some(model);
+            }
+        };
+        model.state = Value::Value(if seen.present { "InForce" } else { "Used" }.to_owned());
+        if seen.present {
+            return Some(model);
+        }
+        let key = self.engine.known_lock_key(&server).await;
+        let Ok(asked) = self.engine.asked_there(self.there, &server, key.as_ref(), false).await else {
+            return Some(model);
+        };
+        let waiting: Vec<String> = asked.iter().filter(|asked| !asked.allowed).map(shown).collect();
+        if !waiting.is_empty() {
+            diags.add_warning(diagnostic(
+                "An approval is not in force any more",
+                format!(
+                    "{server}: {} is gone. It was used, and taken away when the last request had ended, or somebody took it away. \
+                     Not approved now: {}. Approve again by replacing this resource (-replace).",
+                    seen.place,
+                    waiting.join("; ")
+                ),
+                AttributePath::root(),
+            ));
+        }
+        Some(model)
+    }
+
+    async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()> {
+        let Some(word) = remembered(model, private) else { return Some(()) };
+        match self.engine.take_word(self.there, &word).await {
+            Ok(()) => Some(()),
+            Err(error) => {
+                diags.add_error(of_engine(given(&model.server).unwrap_or_default(), &error));
+                None
+            }
+        }
+    }
+
+    async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
+        diags.add_error(diagnostic(
+                format!("The approval {id} cannot be imported"),
+                "A key on a ServerClaim does not tell whose word it is. Write the resource: applying it changes nothing where \
+                 there is an approval already.",
+                AttributePath::root(),
+            ));
+        None
+    }
+
+    async fn all(&self, diags: &mut Diagnostics) -> Option<Vec<ListedApproval>> {
+        diags.add_warning(diagnostic(
+                "Approvals of a cluster cannot be listed",
+                "An approval mark on a ServerClaim does not tell its author. Write the resource: applying it changes nothing \
+                 where an approval exists already.",
+                AttributePath::root(),
+            ));
+        None
+    }
+}

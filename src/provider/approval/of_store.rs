@@ -1,0 +1,283 @@
+//! The approvals of the coordination store.
+
+use async_trait::async_trait;
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+use uuid::Uuid;
+
+use crate::{
+    engine::{ApprovalWish, Engine, EngineError},
+    maintenance::{
+        approval::{self, Approval, Asked},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::Refusal,
+    },
+    plugin::diagnostic,
+    store::{Found, LockView},
+};
+
+use crate::provider::{
+    approval::lifecycle::{ApprovalLifecycle, ListedApproval, shown},
+    approval::model::ApprovalModel,
+    shared::diagnostics::{kept, of_engine},
+    shared::list_filter::not_listed,
+    shared::private::Owned,
+    shared::values::{bad, given},
+};
+
+/// The approvals of a store.
+pub(super) struct StoreApprovals<'a> {
+    pub(super) engine: &'a Engine,
+}
+
+/// Refuses what only a cluster has.
+fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
+    if given(&model.node).is_none() {
+        return Some(());
+    }
+    let detail = "Nodes are a cluster's; this provider configuration has no metal_operator.";
+    bad(diags, AttributePath::new("node"), "Only with metal_operator", detail);
+    None
+}
+
+fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[Asked]) {
+    let now = if asked.is_empty() {
+        "Nothing is asked at the moment.".to_owned()
+    } else {
+        let names: Vec<String> = asked.iter().map(shown).collect();
+        format!("Asked now: {}.", names.join("; "))
+    };
+    diags.add_warning(diagnostic(
+        "Everything that is asked of a server will be approved",
+        format!("{server}: all = true approves all present and future maintenance of this claim unreviewed. {now}"),
+        AttributePath::new("all"),
+    ));
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is one fact of one review")]
+async fn approves_one(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    server: &str,
+    key: &LockKey,
+    id: &MaintenanceId,
+    wish: &ApprovalWish,
+    view: &LockView,
+    asked: &[Asked],
+) {
+    let at = || AttributePath::new("maintenance");
+    if let Some(asked) = asked.iter().find(|asked| asked.id == *id) {
+        if let Some(digest) = wish.digest.as_ref().filter(|digest| **digest != asked.digest) {
+            let detail = format!(
+                "{id} is asked for with the digest {}, not {digest}: {}. The approval would be void.",
+                asked.digest,
+                shown(asked)
+            );
+            bad(diags, AttributePath::new("digest"), "Digest does not match", detail);
+            return;
+        }
+        diags.add_warning(diagnostic(
+            "Maintenance will be approved",
+            format!("{server}: {}", shown(asked)),
+            AttributePath::root(),
+        ));
+        return;
+    }
+    // It has started, or is asked of another server, or is over, or was never asked for.
+    if let Some(record) = view.lock.active.iter().find(|record| record.id == *id) {
+        let detail = format!("{id} is {} already. An approval counts at the start only.", record.phase.name());
+        bad(diags, at(), "It has started", detail);
+        return;
+    }
+    let detail = match engine.known(id).await {
+        Ok(Some(Found::Active(record))) if record.lock_key != *key => {
+            format!("{id} is asked for {}, not for {server}.", record.server())
+        }
+        _ if wish.digest.is_some() => return,
+        Ok(Some(found)) => format!(
+            "{id} is over ({}). To approve its next run before it is asked for, give the digest of what it will ask.",
+            found.record().phase.name()
+        ),
+        Ok(None) => format!(
+            "{id} is not pending. To approve it before it is asked for, give the digest of what it will ask; its \
+             own plan shows it."
+        ),
+        Err(_) => return,
+    };
+    bad(diags, at(), "Maintenance is not pending", detail);
+}
+
+#[async_trait]
+impl ApprovalLifecycle for StoreApprovals<'_> {
+    async fn review(&self, diags: &mut Diagnostics, model: &ApprovalModel, wish: &ApprovalWish) {
+        let (Some(()), Some(server)) = (not_here(diags, model), given(&model.server)) else { return };
+        let Some(key) = self.engine.known_lock_key(server).await else {
+            if let Err(error) = self.engine.machine(server) {
+                diags.add_error(of_engine(server, &error));
+            }
+            return;
+        };
+        let Ok(view) = self.engine.view(&key).await else {
+            diags.add_warning(diagnostic(
+                "The coordination store did not answer",
+                format!("{server}: what would be approved was not looked at."),
+                AttributePath::root(),
+            ));
+            return;
+        };
+        match &view.lock.ownership.claim {
+            // The claim may be made by this very apply.
+            None => diags.add_warning(diagnostic(
+                "An approval for an unclaimed server",
+                format!("{server} has to be claimed by {:?} before this can be applied.", self.engine.owner()),
+                AttributePath::new("server"),
+            )),
+            Some(claim) if claim.owner != self.engine.owner() => {
+                let refusal =
+                    Refusal::NotTheOwner { claim: Box::new(claim.clone()), asked: self.engine.owner().to_owned() };
+                diags.add_error(of_engine(server, &refusal.into()));
+                return;
+            }
+            Some(_) => {}
+        }
+        let asked = approval::asked(&view.lock, view.now);
+        match &wish.maintenance {
+            None => approves_all(diags, server, &asked),
+            Some(id) => approves_one(diags, self.engine, server, &key, id, wish, &view, &asked).await,
+        }
+    }
+
+    async fn create(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ApprovalModel,
+        wish: &ApprovalWish,
+    ) -> Option<(ApprovalModel, Owned)> {
+        not_here(diags, &model)?;
+        let server = given(&model.server)?.to_owned();
+        let uid = Uid(Uuid::now_v7().to_string());
+        let approved = async {
+            let key = self.engine.lock_key(&server).await?;
+            let approval = self.engine.approve(&key, &uid, wish).await?;
+            Ok((self.engine.view(&key).await?, approval))
+        };
+        match approved.await {
+            Ok((view, approval)) => {
+                model.show(&approval, &view);
+                Some((model, Owned::new(self.engine, &view.lock.key, &uid)))
+            }
+            Err(EngineError::Refused(Refusal::Gone)) => {
+                let name = given(&model.maintenance).unwrap_or_default();
+                bad(
+                    diags,
+                    AttributePath::new("maintenance"),
+                    "Maintenance is not pending",
+                    format!("{name} is not asked for {server} (any more). Nothing was approved."),
+                );
+                None
+            }
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        diags: &mut Diagnostics,
+        mut model: ApprovalModel,
+        private: &Value<Owned>,
+    ) -> Option<ApprovalModel> {
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let Some(owned) = Owned::here(diags, self.engine, private, &format!("The approval on {server}")) else {
+            return Some(model);
+        };
+        match self.engine.view(&owned.key()).await {
+            Ok(view) => {
+                let approval = view.lock.ownership.approval(&owned.own_uid())?;
+                model.show(approval, &view);
+                if given(&model.state) == Some("Void") {
+                    let name = given(&model.maintenance).unwrap_or_default();
+                    diags.add_warning(diagnostic(
+                        "An approval is void",
+                        format!(
+                            "{server}: what {name} asks was changed after it was approved, so that it does not start. Look at \
+                             it in the claim's pending, and approve it again by replacing this resource (-replace)."
+                        ),
+                        AttributePath::root(),
+                    ));
+                }
+                Some(model)
+            }
+            Err(error) => {
+                diags.add_warning(kept(&server, &error));
+                Some(model)
+            }
+        }
+    }
+
+    async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()> {
+        let server = given(&model.server).unwrap_or_default().to_owned();
+        let uid = given(&model.id).map(|id| Uid(id.to_owned()));
+        let private = Owned::of_destroyed(self.engine, private.clone(), uid, &model.lock_key);
+        let owned = Owned::here(diags, self.engine, &private, &format!("The approval on {server}"))?;
+        match self.engine.withdraw_approval(&owned.key(), &owned.own_uid()).await {
+            Ok(_) => Some(()),
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        }
+    }
+
+    async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
+        let views = match self.engine.views().await {
+            Ok(views) => views,
+            Err(error) => {
+                diags.add_error(of_engine(id, &error));
+                return None;
+            }
+        };
+        for view in &views {
+            let Some(approval) = view.lock.ownership.approval(&Uid(id.to_owned())) else { continue };
+            let refused =
+                view.lock.ownership.claim.as_ref().and_then(|claim| claim.allows_owner(self.engine.owner()).err());
+            if let Some(refusal) = refused {
+                diags.add_error(of_engine(id, &EngineError::Refused(refusal)));
+                return None;
+            }
+            let server = view.lock.ownership.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
+            let mut model = ApprovalModel::of(approval, &server);
+            model.show(approval, view);
+            return Some((model, Owned::new(self.engine, &view.lock.key, &approval.uid)));
+        }
+        diags.add_error(diagnostic(
+            format!("There is no approval {id}"),
+            format!("{} knows none with this id; `claims --json` shows them.", self.engine.store().address()),
+            AttributePath::root(),
+        ));
+        None
+    }
+
+    async fn all(&self, diags: &mut Diagnostics) -> Option<Vec<ListedApproval>> {
+        let views = match self.engine.views().await {
+            Ok(views) => views,
+            Err(error) => {
+                diags.add_error(not_listed(&error));
+                return None;
+            }
+        };
+        let given = views.iter().flat_map(|view| view.lock.ownership.approvals.iter().map(move |one| (one, view)));
+        let mut given: Vec<_> = given.collect();
+        given.sort_by_key(|(approval, _)| approval.at);
+        Some(given.into_iter().map(|(approval, view)| listed(approval, view)).collect())
+    }
+}
+
+fn listed(approval: &Approval, view: &LockView) -> ListedApproval {
+    let claim = view.lock.ownership.claim.as_ref();
+    let server = claim.map(|claim| claim.server.clone()).unwrap_or_default();
+    let mut model = ApprovalModel::of(approval, &server);
+    model.show(approval, view);
+    ListedApproval { server, owner: claim.map(|claim| claim.owner.clone()), model }
+}

@@ -1,0 +1,109 @@
+//! What a claim of a cluster is to be, and what one that is there says.
+
+use tf_provider::{AttributePath, Diagnostics, value::Value};
+
+use crate::{
+    backend::{ExternalClaim, ExternalClaimView},
+    engine::Engine,
+    maintenance::{
+        approval::Asked,
+        ids::LockKey,
+        machine::{Ignition, PowerTarget},
+    },
+};
+
+use crate::provider::{
+    claim::model::ClaimModel,
+    shared::boot::IgnitionModel,
+    shared::toleration,
+    shared::values::{Text, bad, given, known},
+};
+
+/// What the configuration means, as far as it is known; complains of what is missing.
+pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
+    for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
+        if value.is_null() {
+            let detail =
+                "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
+            bad(diags, AttributePath::new(name), "Needed with metal_operator", detail);
+        }
+    }
+    let power = match given(&model.server_power)? {
+        "Off" => PowerTarget::Off,
+        _ => PowerTarget::On,
+    };
+    Some(ExternalClaim {
+        namespace: given(&model.namespace)?.to_owned(),
+        name: given(&model.name)?.to_owned(),
+        server: given(&model.server)?.to_owned(),
+        owner: engine.owner().to_owned(),
+        run: engine.runner().to_string(),
+        contact: given(&model.contact).map(str::to_owned),
+        image: given(&model.image)?.to_owned(),
+        ignition: ignition(engine, model)?,
+        power,
+        tolerations: toleration::meant(&model.tolerations)?,
+    })
+}
+
+/// The ignition; its content is handed to the backend. `None`: it is not known yet, or wrong.
+#[allow(clippy::option_option, reason = "not known, none, or one")]
+pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ignition>> {
+    match &model.ignition {
+        Value::Null => Some(None),
+        Value::Unknown => None,
+        Value::Value(ignition) => {
+            let at = AttributePath::new("ignition");
+            let (ignition, content) = ignition.check(&mut Diagnostics::default(), &at)?;
+            if let (Ignition::Content(sha256), Some(content)) = (&ignition, content) {
+                engine.backend().keep(sha256.clone(), content);
+            }
+            Some(Some(ignition))
+        }
+    }
+}
+
+impl ClaimModel {
+    /// What the claim tells.
+    pub(super) fn show_gates(&mut self, claim: &ExternalClaimView, asked: &[Asked], key: Option<&LockKey>) {
+        self.id = Value::Value(claim.id.clone());
+        self.owner = known(claim.owner.clone());
+        self.claimed_at = known(claim.since.clone());
+        self.phase = known(claim.phase.clone());
+        self.ignition_secret = known(claim.ignition_secret.clone());
+        if let Some(key) = key {
+            self.lock_key = Value::Value(key.0.clone());
+        }
+        self.set_pending(asked.to_vec());
+        self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
+    }
+
+    /// What was configured, as it is now: somebody may have changed it. `made`: how Secrets begin that were made of files.
+    pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
+        self.image = known(claim.image.clone());
+        self.server_power = known(claim.power.clone());
+        self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);
+        let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
+        match &claim.ignition_secret {
+            None => self.ignition = Value::Null,
+            // A file with another content is found by the plan, which compares the Secret's name.
+            Some(secret) if from_file && !made.is_empty() && secret.starts_with(made) => {}
+            Some(secret) => self.ignition = Value::Value(IgnitionModel::of_secret(secret)),
+        }
+    }
+
+    /// These values, with what a plan promised.
+    pub(super) fn with_planned(self, planned: &Self) -> Self {
+        let keep = |planned: &Text, now: Text| if planned.is_unknown() { now } else { planned.clone() };
+        Self {
+            owner: keep(&planned.owner, self.owner),
+            claimed_at: keep(&planned.claimed_at, self.claimed_at),
+            lock_key: keep(&planned.lock_key, self.lock_key),
+            phase: keep(&planned.phase, self.phase),
+            ignition_secret: keep(&planned.ignition_secret, self.ignition_secret),
+            maintenance_needed: planned.maintenance_needed,
+            pending: planned.pending.clone(),
+            ..planned.clone()
+        }
+    }
+}

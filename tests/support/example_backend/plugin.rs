@@ -1,0 +1,74 @@
+//! The `example_file` block: which servers there are, and in which file each of them is.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use terraform_provider_metal::{
+    backend::{
+        Backend, BackendError, Machine,
+        plug::{BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+    },
+    clock::Clock,
+    maintenance::location::Location,
+};
+
+use crate::machine::FileMachine;
+
+/// Servers that are files.
+#[derive(Debug)]
+pub struct ExamplePlugin;
+
+impl BackendPlugin for ExamplePlugin {
+    fn name(&self) -> &'static str {
+        "example_file"
+    }
+
+    fn description(&self) -> &'static str {
+        "Servers that are files on this machine. Exactly one backend per provider configuration."
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[Setting { name: "servers", kind: Kind::Texts, text: "The file of each server, by the server's name." }]
+    }
+
+    fn check(&self, block: &Block) -> Vec<Problem> {
+        let relative = block.texts("servers").into_iter().filter(|(_, file)| !file.starts_with('/'));
+        relative
+            .map(|(name, file)| Problem::of(&["servers", &name], format!("{file:?} is not an absolute path")))
+            .collect()
+    }
+
+    fn connect(&self, block: &Block, _env: Variables<'_>, _clock: &Arc<dyn Clock>) -> Result<Connected, Problem> {
+        let servers = block.texts("servers").into_iter().map(|(name, file)| (name, PathBuf::from(file))).collect();
+        Ok(Connected::quiet(ExampleBackend { servers }))
+    }
+
+    fn reach(&self) -> &'static str {
+        "a configuration: this backend has no options of the command line"
+    }
+}
+
+#[derive(Debug)]
+struct ExampleBackend {
+    servers: BTreeMap<String, PathBuf>,
+}
+
+#[async_trait]
+impl Backend for ExampleBackend {
+    fn servers(&self) -> Vec<String> {
+        self.servers.keys().cloned().collect()
+    }
+
+    fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
+        match self.servers.get(server) {
+            Some(file) => Ok(Arc::new(FileMachine { file: file.clone() })),
+            None => Err(BackendError::UnknownServer { server: server.to_owned(), known: self.servers().join(", ") }),
+        }
+    }
+
+    async fn location(&self, _server: &str) -> Result<Location, BackendError> {
+        Ok(Location::direct(ExamplePlugin.name()))
+    }
+
+    async fn close(&self) {}
+}
