@@ -1,4 +1,4 @@
-//! What an owner's words hold about the use of approvals, in a store that cannot forbid that a mark of use is removed.
+//! What is kept beside approvals about their use, in a store that cannot forbid that a mark of use is removed.
 
 use std::collections::BTreeMap;
 

@@ -54,7 +54,8 @@ fn a_room_may_look_downwards_and_at_itself() {
     allowed("engine/drive.rs", "use crate::{maintenance::decide, store::{self, Store}, clock::Clock};");
     allowed("engine/drive.rs", "use super::attach; use crate::engine::outcome;");
     allowed("backend/mod.rs", "use crate::maintenance::machine::{Power, self};");
-    allowed("main.rs", "use terraform_provider_metal::{cli, plugin};");
+    allowed("main.rs", "use terraform_provider_metal::program;");
+    allowed("program.rs", "use crate::{cli, plugin};");
     allowed("lib.rs", "pub mod store; mod engine;");
 }
 

@@ -28,7 +28,7 @@ pub(super) trait ClaimLifecycle: Send + Sync {
     /// Refuses what is not possible there, and tells the reviewer what a new claim can expect.
     async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel);
 
-    /// The same for a claim that changes; completes what its plan says.
+    /// Refuses and tells that for a claim that changes; completes what its plan says.
     async fn review_change(&self, diags: &mut Diagnostics, prior: &ClaimModel, model: &mut ClaimModel);
 
     /// Tells the reviewer what the end of a claim does.

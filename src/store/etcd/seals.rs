@@ -53,7 +53,7 @@ pub(super) fn next(change: &Change<'_>) -> (Seals, Vec<Uid>) {
     (seals, created)
 }
 
-/// The same for approvals that are moved from another store.
+/// The seals and marks of approvals that are moved from another store.
 pub(super) fn moved(approvals: &[Approval]) -> (Seals, Vec<Uid>) {
     let sealed = || approvals.iter().filter(|approval| is_used_up(approval));
     let seal = |approval: &Approval| Seal { created: None, used_by: approval.used_by.clone() };

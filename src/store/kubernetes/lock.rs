@@ -284,7 +284,7 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
     hasher.finish()
 }
 
-/// The marks of an object, and which of them the policy lets go: the owner's words do not name their approvals any more.
+/// The marks of an object, and which of them the policy lets go: `approvals` does not name theirs any more.
 fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
     let data = || map.data.iter().flatten();
     let marks: BTreeMap<String, Uid> =
