@@ -19,7 +19,8 @@ use crate::{
 };
 
 use crate::provider::{
-    shared::schema::{attributes, computed, defaulted, optional, required, schema},
+    shared::outputs::outputs,
+    shared::schema::{attributes, defaulted, optional, required, schema},
     shared::values::{Text, bad, given, known, moment, not_empty},
 };
 
@@ -41,6 +42,18 @@ pub(in crate::provider) struct ApprovalModel {
     pub(in crate::provider) claim: Text,
 }
 
+outputs!(ApprovalModel {
+    at_plan {}
+    after_apply {
+        claim: String, "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.";
+        id: String, "Of this approval.";
+        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` as long as the key is there, then `Used`: the operator took it away when the last request ended, or somebody did.";
+        approved_by: String, "Who gave it.";
+        approved_at: String, "When it was given (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, with which it is kept.";
+    }
+});
+
 /// The schema.
 pub(in crate::provider) fn approval_schema() -> Schema {
     use AttributeType::{Bool, String};
@@ -48,7 +61,7 @@ pub(in crate::provider) fn approval_schema() -> Schema {
         "The word of a server's owner: approves one maintenance as it is asked for, or everything asked of the claim. Touches \
          no server. Destroying it withdraws the approval: what has not started does not start, what has started goes on. \
          Every change replaces it.",
-        attributes([
+        ApprovalModel::with_outputs(attributes([
             ("server", required(String, "The server's name in the provider's configuration.")),
             ("maintenance", optional(String, "`namespace/name` of the maintenance that is approved.")),
             (
@@ -80,25 +93,7 @@ pub(in crate::provider) fn approval_schema() -> Schema {
                     "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and takes away what it did not copy.",
                 ),
             ),
-            (
-                "claim",
-                computed(
-                    String,
-                    "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.",
-                ),
-            ),
-            ("id", computed(String, "Of this approval.")),
-            (
-                "state",
-                computed(
-                    String,
-                    "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` as long as the key is there, then `Used`: the operator took it away when the last request ended, or somebody did.",
-                ),
-            ),
-            ("approved_by", computed(String, "Who gave it.")),
-            ("approved_at", computed(String, "When it was given (RFC 3339, UTC).")),
-            ("lock_key", computed(String, "The server's hardware identity, with which it is kept.")),
-        ]),
+        ])),
     )
 }
 
@@ -180,18 +175,8 @@ impl ApprovalModel {
         }
     }
 
-    /// Everything the provider tells is not known yet.
-    pub(in crate::provider) fn unknown_outputs(&mut self) {
-        for text in [
-            &mut self.id,
-            &mut self.state,
-            &mut self.approved_by,
-            &mut self.approved_at,
-            &mut self.lock_key,
-            &mut self.claim,
-        ] {
-            *text = Value::Unknown;
-        }
+    /// The digest that is not given is found out by apply.
+    pub(in crate::provider) fn plan_digest(&mut self) {
         if self.digest.is_null() {
             self.digest = if self.all == Value::Value(true) { Value::Null } else { Value::Unknown };
         }

@@ -163,6 +163,7 @@ impl MaintenanceApproval {
             self.cell.unless_stopped(approvals(&engine).review(diags, &model, &wish)).await;
         }
         model.unknown_outputs();
+        model.plan_digest();
         model
     }
 }

@@ -22,8 +22,9 @@ use crate::{
 use crate::provider::{
     shared::boot::{self, BootModel, IgnitionModel, UrlModel},
     shared::effect,
+    shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
-    shared::schema::{attributes, computed, object, optional, required, schema, timeouts},
+    shared::schema::{attributes, object, optional, required, schema, timeouts},
     shared::values::{Text, Timeouts, check_timeouts, given, known, or_default, power, short, shown_duration},
     shared::window::WindowModel,
     shared::write_only::{self, WriteOnly},
@@ -71,10 +72,29 @@ pub(in crate::provider) struct BootConfigurationModel {
     pub(in crate::provider) previous_media: ValueList<Text>,
 }
 
+outputs!(BootConfigurationModel {
+    at_plan {
+        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+    }
+    after_apply {
+        id: String, "`namespace/name` of the record in the coordination store.";
+        state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one.";
+        message: String, "Why it is not `Ready`; null when it is.";
+        lock_key: String, "The server's hardware identity, under which it is locked.";
+        previous_boot_override: object([
+                    ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
+                    ("target", computed(String, "The boot source.")),
+                    ("mode", computed(String, "`UEFI` or `Legacy`.")),
+                    ("http_boot_uri", computed(String, "The HTTP boot address.")),
+                ]), "The boot override before; it is put back at destroy.";
+        previous_media: List(Box::new(String)), "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.";
+    }
+});
+
 /// The schema.
 pub(in crate::provider) fn boot_configuration_schema() -> Schema {
-    use AttributeType::{List, String};
-    let mut all = attributes([
+    use AttributeType::String;
+    let mut all = BootConfigurationModel::with_outputs(attributes([
         ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
         (
             "maintenance_id",
@@ -104,39 +124,6 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
                 "`OwnerApproval` (the default in its own turn) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted is a turn of its own, which asks again; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
             ),
         ),
-        ("id", computed(String, "`namespace/name` of the record in the coordination store.")),
-        (
-            "effect",
-            computed(
-                String,
-                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
-            ),
-        ),
-        (
-            "state",
-            computed(String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one."),
-        ),
-        ("message", computed(String, "Why it is not `Ready`; null when it is.")),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
-        (
-            "previous_boot_override",
-            computed(
-                object([
-                    ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
-                    ("target", computed(String, "The boot source.")),
-                    ("mode", computed(String, "`UEFI` or `Legacy`.")),
-                    ("http_boot_uri", computed(String, "The HTTP boot address.")),
-                ]),
-                "The boot override before; it is put back at destroy.",
-            ),
-        ),
-        (
-            "previous_media",
-            computed(
-                List(Box::new(String)),
-                "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.",
-            ),
-        ),
         (
             "timeouts",
             timeouts([
@@ -148,7 +135,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
                 ("delete", "For putting everything back. Default: `\"30m\"`."),
             ]),
         ),
-    ]);
+    ]));
     all.extend(attributes(boot::attributes()));
     all.extend(attributes(write_only::attributes()));
     all.extend(turn_attributes());
@@ -247,14 +234,6 @@ impl BootConfigurationModel {
             None => ("boot-configuration".to_owned(), format!("{}.{}", plain(owner), plain(given(&self.server)?))),
         };
         MaintenanceId::new(&namespace, &name).ok()
-    }
-
-    pub(in crate::provider) fn unknown_outputs(&mut self) {
-        for text in [&mut self.id, &mut self.state, &mut self.message, &mut self.lock_key] {
-            *text = Value::Unknown;
-        }
-        self.previous_boot_override = Value::Unknown;
-        self.previous_media = Value::Unknown;
     }
 
     pub(in crate::provider) fn show(&mut self, record: &Maintenance) {

@@ -93,16 +93,7 @@ impl Resource for ServerBootConfiguration {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
-        let mut model = BootConfigurationModel {
-            id: prior.id.clone(),
-            effect: prior.effect.clone(),
-            state: prior.state.clone(),
-            message: prior.message.clone(),
-            lock_key: prior.lock_key.clone(),
-            previous_boot_override: prior.previous_boot_override.clone(),
-            previous_media: prior.previous_media.clone(),
-            ..config
-        };
+        let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
         model.keep_absent(&prior);
         if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {

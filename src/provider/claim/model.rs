@@ -22,6 +22,7 @@ use crate::{
 
 use crate::provider::{
     shared::boot::IgnitionModel,
+    shared::outputs::outputs,
     shared::schema::{Attributes, attributes, computed, object, optional, required, schema, timeouts},
     shared::toleration::{self, Tolerations, tolerations_attribute},
     shared::values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, power, short},
@@ -91,15 +92,28 @@ pub(in crate::provider) fn asked_attributes() -> Attributes {
     ])
 }
 
+outputs!(ClaimModel {
+    at_plan {}
+    after_apply {
+        phase: String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null.";
+        ignition_secret: String, "With `metal_operator`: the Secret with the ignition file; null when there is none.";
+        id: String, "`namespace/name`.";
+        owner: String, "Whose server it is: the provider's `owner`. Approvals need the same.";
+        claimed_at: String, "Since when (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, with which the claim is kept.";
+        maintenance_needed: Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns.";
+        pending: AttributeList(asked_attributes()), "What is asked and has not started, the oldest first.";
+    }
+});
+
 /// The schema.
 pub(in crate::provider) fn claim_schema() -> Schema {
-    use AttributeType::{AttributeList, Bool, String};
-    let asked = asked_attributes();
+    use AttributeType::String;
     schema(
         "Says that a server is in use and whose it is. A maintenance with `policy = \"OwnerApproval\"` then starts only \
          with the owner's approval. With `metal_operator` it is a ServerClaim, which boots the server; otherwise it is kept in \
          the coordination store and touches no server.",
-        attributes([
+        ClaimModel::with_outputs(attributes([
             ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
             ("namespace", required(String, "First part of the claim's name. Changing it replaces.")),
             ("name", required(String, "Second part of that name. Changing it replaces.")),
@@ -153,24 +167,7 @@ pub(in crate::provider) fn claim_schema() -> Schema {
                     ("delete", "With `metal_operator`: for the server to be free again. Default: `\"30m\"`."),
                 ]),
             ),
-            (
-                "phase",
-                computed(String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null."),
-            ),
-            (
-                "ignition_secret",
-                computed(String, "With `metal_operator`: the Secret with the ignition file; null when there is none."),
-            ),
-            ("id", computed(String, "`namespace/name`.")),
-            ("owner", computed(String, "Whose server it is: the provider's `owner`. Approvals need the same.")),
-            ("claimed_at", computed(String, "Since when (RFC 3339, UTC).")),
-            ("lock_key", computed(String, "The server's hardware identity, with which the claim is kept.")),
-            (
-                "maintenance_needed",
-                computed(Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns."),
-            ),
-            ("pending", computed(AttributeList(asked), "What is asked and has not started, the oldest first.")),
-        ]),
+        ])),
     )
 }
 
@@ -248,21 +245,6 @@ impl ClaimModel {
 
     pub(in crate::provider) fn set_pending(&mut self, asked: Vec<Asked>) {
         self.pending = Value::Value(asked.into_iter().map(AskedModel::from).collect());
-    }
-
-    pub(in crate::provider) fn unknown_outputs(&mut self) {
-        for text in [
-            &mut self.id,
-            &mut self.owner,
-            &mut self.claimed_at,
-            &mut self.lock_key,
-            &mut self.phase,
-            &mut self.ignition_secret,
-        ] {
-            *text = Value::Unknown;
-        }
-        self.maintenance_needed = Value::Unknown;
-        self.pending = Value::Unknown;
     }
 }
 

@@ -71,18 +71,7 @@ impl Resource for ServerClaim {
                 replaced.push(AttributePath::new(name));
             }
         }
-        let mut model = ClaimModel {
-            server: config.server,
-            namespace: config.namespace,
-            name: config.name,
-            contact: config.contact,
-            image: config.image,
-            ignition: config.ignition,
-            server_power: config.server_power,
-            tolerations: config.tolerations,
-            timeouts: config.timeouts,
-            ..prior.clone()
-        };
+        let mut model = config.with_outputs_of(&prior);
         if !replaced.is_empty() {
             self.farewell(diags, &prior, &private).await;
             self.review(diags, &model).await;

@@ -24,7 +24,8 @@ use crate::{
 
 use crate::provider::{
     shared::boot::{self, BootModel},
-    shared::schema::{attributes, computed, defaulted, object, optional, required, schema, timeouts},
+    shared::outputs::outputs,
+    shared::schema::{attributes, defaulted, object, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_priority, check_timeouts, check_triggers, duration, given,
         one_of, or_default, power, short, texts,
@@ -89,11 +90,29 @@ const WAIT_FOR: &str = "InMaintenance";
 /// How long a place is kept when nothing is said.
 const HOLD_PLACE_FOR: &str = "15m";
 
+outputs!(MaintenanceModel {
+    at_plan {
+        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+    }
+    after_apply {
+        id: String, "`namespace/name`.";
+        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.";
+        waiting_for: String, "What a pending maintenance waits for; null once the server is taken.";
+        queue_position: Number, "How many are before it; null once the server is taken.";
+        requested_at: String, "When it was asked for (RFC 3339, UTC).";
+        started_at: String, "When the server was prepared (RFC 3339, UTC).";
+        generation: Number, "The fencing number of the last process that acted on it; `release` on the command line asks for it.";
+        lock_key: String, "The server's hardware identity, under which it is locked.";
+        power_state: String, "The server's power when it was last looked at.";
+        previous_power_state: String, "The server's power before; it is put back at destroy.";
+    }
+});
+
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(in crate::provider) fn maintenance_schema() -> Schema {
     use AttributeType::{Bool, List, Map, Number, String};
-    let mut all = attributes([
+    let mut all = MaintenanceModel::with_outputs(attributes([
         (
             "server",
             required(
@@ -213,35 +232,6 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
                 "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters.",
             ),
         ),
-        ("id", computed(String, "`namespace/name`.")),
-        (
-            "effect",
-            computed(
-                String,
-                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
-            ),
-        ),
-        (
-            "state",
-            computed(
-                String,
-                "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.",
-            ),
-        ),
-        ("waiting_for", computed(String, "What a pending maintenance waits for; null once the server is taken.")),
-        ("queue_position", computed(Number, "How many are before it; null once the server is taken.")),
-        ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
-        ("started_at", computed(String, "When the server was prepared (RFC 3339, UTC).")),
-        (
-            "generation",
-            computed(
-                Number,
-                "The fencing number of the last process that acted on it; `release` on the command line asks for it.",
-            ),
-        ),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
-        ("power_state", computed(String, "The server's power when it was last looked at.")),
-        ("previous_power_state", computed(String, "The server's power before; it is put back at destroy.")),
         (
             "timeouts",
             timeouts([
@@ -256,7 +246,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
                 ),
             ]),
         ),
-    ]);
+    ]));
     let mut boot = attributes(boot::attributes());
     boot.extend(attributes(write_only::attributes()));
     boot.insert(

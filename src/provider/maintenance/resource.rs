@@ -116,20 +116,7 @@ impl Resource for ServerMaintenance {
             diags.add_error(moved::not_refreshed());
             return None;
         }
-        let mut model = MaintenanceModel {
-            id: prior.id.clone(),
-            effect: prior.effect.clone(),
-            state: prior.state.clone(),
-            waiting_for: prior.waiting_for.clone(),
-            queue_position: prior.queue_position,
-            requested_at: prior.requested_at.clone(),
-            started_at: prior.started_at.clone(),
-            generation: prior.generation,
-            lock_key: prior.lock_key.clone(),
-            power_state: prior.power_state.clone(),
-            previous_power_state: prior.previous_power_state.clone(),
-            ..config
-        };
+        let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
         let replaced = Box::pin(self.plan_change(diags, &prior, &mut model, &private)).await?;
         Some((Value::Value(model), private, replaced))

@@ -22,8 +22,9 @@ use crate::{
 
 use crate::provider::{
     operation::service_model::{ServiceModel, service_attribute},
+    shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
-    shared::schema::{attributes, computed, defaulted, optional, required, schema, timeouts},
+    shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
         short, texts,
@@ -64,11 +65,26 @@ pub(in crate::provider) struct OperationModel {
     pub(in crate::provider) previous_power_state: Text,
 }
 
+outputs!(OperationModel {
+    at_plan {
+        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+    }
+    after_apply {
+        id: String, "`namespace/name`.";
+        state: String, "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that goes on with an interrupted one.";
+        outcome: String, "`Proven`, `Accepted`, `Skipped` (the server was as wanted, or off) or `Unproven`; null until it is made.";
+        requested_at: String, "When it was asked for (RFC 3339, UTC).";
+        completed_at: String, "When it was made (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, under which it is locked.";
+        previous_power_state: String, "The server's power before. Nothing is put back.";
+    }
+});
+
 /// The schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(in crate::provider) fn operation_schema() -> Schema {
     use AttributeType::{Map, String};
-    let mut all = attributes([
+    let mut all = OperationModel::with_outputs(attributes([
         ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
         (
             "namespace",
@@ -118,32 +134,6 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             "triggers",
             optional(Map(Box::new(String)), "Any values; a change replaces, so that the operation is made again."),
         ),
-        ("id", computed(String, "`namespace/name`.")),
-        (
-            "effect",
-            computed(
-                String,
-                "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.",
-            ),
-        ),
-        (
-            "state",
-            computed(
-                String,
-                "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that goes on with an interrupted one.",
-            ),
-        ),
-        (
-            "outcome",
-            computed(
-                String,
-                "`Proven`, `Accepted`, `Skipped` (the server was as wanted, or off) or `Unproven`; null until it is made.",
-            ),
-        ),
-        ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
-        ("completed_at", computed(String, "When it was made (RFC 3339, UTC).")),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked.")),
-        ("previous_power_state", computed(String, "The server's power before. Nothing is put back.")),
         (
             "timeouts",
             timeouts([
@@ -155,7 +145,7 @@ pub(in crate::provider) fn operation_schema() -> Schema {
                 ("delete", "For leaving the queue. Default: `\"30m\"`."),
             ]),
         ),
-    ]);
+    ]));
     all.extend(turn_attributes());
     schema(
         "Makes one power operation on a server, or lets its external system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
@@ -271,21 +261,6 @@ impl OperationModel {
             paths.push(AttributePath::new("triggers"));
         }
         paths
-    }
-
-    /// Everything the provider tells is not known yet.
-    pub(in crate::provider) fn unknown_outputs(&mut self) {
-        for text in [
-            &mut self.id,
-            &mut self.state,
-            &mut self.outcome,
-            &mut self.requested_at,
-            &mut self.completed_at,
-            &mut self.lock_key,
-            &mut self.previous_power_state,
-        ] {
-            *text = Value::Unknown;
-        }
     }
 
     /// Fills what the record tells.

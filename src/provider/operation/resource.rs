@@ -203,17 +203,7 @@ impl Resource for ServerOperation {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
-        let mut model = OperationModel {
-            id: prior.id.clone(),
-            effect: prior.effect.clone(),
-            state: prior.state.clone(),
-            outcome: prior.outcome.clone(),
-            requested_at: prior.requested_at.clone(),
-            completed_at: prior.completed_at.clone(),
-            lock_key: prior.lock_key.clone(),
-            previous_power_state: prior.previous_power_state.clone(),
-            ..config
-        };
+        let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
         let replaced = model.replacing(&prior);
         if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {

@@ -11,6 +11,7 @@ pub(super) mod list_filter;
 pub(super) mod list_records;
 pub(super) mod moved;
 pub(super) mod not_updated;
+pub(super) mod outputs;
 pub(super) mod own_turn;
 pub(super) mod private;
 pub(super) mod prospect;

@@ -43,22 +43,4 @@ impl MaintenanceModel {
         }
         paths
     }
-
-    /// Everything the provider tells is not known yet.
-    pub(in crate::provider) fn unknown_outputs(&mut self) {
-        for text in [
-            &mut self.id,
-            &mut self.state,
-            &mut self.waiting_for,
-            &mut self.requested_at,
-            &mut self.started_at,
-            &mut self.lock_key,
-            &mut self.power_state,
-            &mut self.previous_power_state,
-        ] {
-            *text = Value::Unknown;
-        }
-        self.queue_position = Value::Unknown;
-        self.generation = Value::Unknown;
-    }
 }
