@@ -20,7 +20,7 @@ setup-build:
 	@tools/setup/run system protoc </dev/null
 
 setup-release: setup-build
-	@tools/setup/run signing release </dev/null
+	@tools/setup/run signing release opentofu terraform </dev/null
 
 setup-demo: setup-build
 	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
@@ -55,8 +55,9 @@ bench: setup ## Run the benchmarks (docs/performance.md says what they show); BE
 soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models
 	@tools/soak
 
-release: setup-release ## Build what registries want of a commit into target/release-archives; PLATFORMS="linux_arm64" names some
+release: setup-release ## Build what registries want of a commit into target/release-archives, and run it; PLATFORMS="linux_arm64" names some
 	@tools/release $(PLATFORMS)
+	@tools/packaging/try "$${CARGO_TARGET_DIR:-target}/release-archives"
 
 reproduce: setup-release ## Build one platform of HEAD twice at two paths and compare the bytes; PLATFORM=linux_amd64
 	@tools/packaging/reproduce $(PLATFORM)

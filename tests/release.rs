@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -323,4 +323,42 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
         assert!(!output.status.success() && said.contains(reason), "{said}");
         assert!(!checkout.archives().exists());
     }
+}
+
+/// What `make release` says of the programs that it made. Those that start are driven by both hosts, which takes a build.
+#[test]
+fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
+    let checkout = Checkout::new("checkout");
+    succeeded(&mut checkout.release(&["windows_amd64", "linux_arm64", "linux_amd64"]));
+    symlink(Path::new(ROOT).join(".tools"), checkout.tree.join(".tools")).unwrap();
+    let tried = |platform: &str, path: &str| {
+        let output = run(Command::new(checkout.tree.join("tools/packaging/try"))
+            .arg(checkout.archives())
+            .arg(platform)
+            .env("PATH", path));
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.success(), said)
+    };
+    let path = std::env::var("PATH").unwrap();
+    let (good, said) = tried("linux_amd64", &path);
+    assert!(!good && said.contains("linux_amd64 does not start"), "{said}");
+    let (good, said) = tried("windows_amd64", &path);
+    assert!(good && said.contains("windows_amd64 was NOT run: this machine is linux_amd64"), "{said}");
+
+    let emulators = checkout.folder.path().join("emulators");
+    fs::create_dir(&emulators).unwrap();
+    let emulator = emulators.join("qemu-aarch64-static");
+    let script = "#!/bin/sh\n[ \"$(cat \"$1\")\" = 'a program' ] && echo \"terraform-provider-metal 0.0.1 $2\"\n";
+    fs::write(&emulator, script).unwrap();
+    fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).unwrap();
+    let (good, said) = tried("linux_arm64", &format!("{}:{path}", emulators.display()));
+    assert!(!good && said.contains("linux_arm64 says 'terraform-provider-metal 0.0.1 --version'"), "{said}");
+
+    fs::remove_file(&emulator).unwrap();
+    for tool in ["bash", "dirname", "sed", "uname"] {
+        let found = succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        symlink(found.trim(), emulators.join(tool)).unwrap();
+    }
+    let (good, said) = tried("linux_arm64", &emulators.display().to_string());
+    assert!(good && said.contains("linux_arm64 was NOT run: there is no emulator"), "{said}");
 }

@@ -6,6 +6,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 TOOLS=$ROOT/.tools
 SETUP=$ROOT/tools/setup
 mkdir -p "$TOOLS/bin"
+# Where it really is: checkouts may share one .tools through links.
+TOOLS=$(cd "$TOOLS" && pwd -P)
 
 say() { printf 'setup: %-10s %s\n' "$STEP" "$*"; }
 die() {
@@ -32,8 +34,8 @@ retry() {
 }
 
 # A tool is up to date when its stamp holds what it was made of. The stamp is written last, so a
-# set-up that was interrupted starts again. Virtual environments hold absolute paths, hence ROOT.
-stamp_of() { printf '%s\n' "$ROOT" "$@" | sha256sum | cut -d' ' -f1; }
+# set-up that was interrupted starts again. Virtual environments hold absolute paths, hence that of TOOLS.
+stamp_of() { printf '%s\n' "${TOOLS%/.tools}" "$@" | sha256sum | cut -d' ' -f1; }
 up_to_date() { [ -f "$TOOLS/$1/.stamp" ] && [ "$(cat "$TOOLS/$1/.stamp")" = "$2" ]; }
 write_stamp() { printf '%s\n' "$2" >"$TOOLS/$1/.stamp"; }
 
