@@ -10,6 +10,7 @@ mod support;
 mod access;
 mod bench;
 mod boot;
+mod economy;
 mod faults;
 mod flag;
 mod keystone;
