@@ -29,6 +29,9 @@ const PAGE: usize = 500;
 /// Pages that are read at most.
 const MOST_PAGES: usize = 2000;
 
+/// Boot devices by the UUID of a node and its management interface, to which they belong.
+type SettableDevices = BTreeMap<(String, Option<String>), Vec<String>>;
+
 /// The nodes of one Ironic.
 #[derive(Debug)]
 pub(super) struct Fleet {
@@ -38,8 +41,8 @@ pub(super) struct Fleet {
     pub(super) image_download_source: String,
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
-    /// The boot devices that can be set, by the UUID of the node and its management interface: they belong to that.
-    pub(super) devices: Mutex<BTreeMap<(String, Option<String>), Vec<String>>>,
+    /// The boot devices that can be set.
+    pub(super) devices: Mutex<SettableDevices>,
     /// What was read of single nodes a moment ago.
     pub(super) moment: Moment,
     /// Changes that had not ended when their calls returned, by the name of the server.
