@@ -6,7 +6,6 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use reqwest::Method;
 use serde_json::{Map, json};
 use tokio::process::Command;
 
@@ -19,26 +18,41 @@ use crate::{
 
 /// Nodes that are listed.
 const NODES: usize = 1000;
-/// Nodes that are held.
+/// Nodes that are held, unless `BENCH_IRONIC_HELD` says another number: 200 take six minutes on two cores.
 const HELD: usize = 200;
 /// As `-parallelism=50`.
 const AT_ONCE: usize = 50;
 
-/// The same by the client library of OpenStack: maintenance, power off, power on, out of maintenance.
+/// As many at once as the provider sends requests to one Ironic: with 50 Ironic's server resets connections, and openstacksdk, which
+/// does not send such a request again, ends with an error.
+const SDK_AT_ONCE: usize = 16;
+
+/// The same by the client library of OpenStack: maintenance, power off, power on, out of maintenance. A connection that is reset is
+/// counted, and the call, which leads to a state, made again.
 const SDK: &str = r#"
 import sys, time, openstack
 from concurrent.futures import ThreadPoolExecutor
+from keystoneauth1.exceptions import ConnectFailure
 cloud = openstack.connect(auth_type="none", baremetal_endpoint_override=sys.argv[1], baremetal_api_version="1.95")
 nodes = [f"node{n}" for n in range(1, int(sys.argv[2]) + 1)]
+resets = []
+def call(what, *arguments, **options):
+    for _ in range(20):
+        try:
+            return what(*arguments, **options)
+        except ConnectFailure as error:
+            resets.append(error)
+    raise resets[-1]
 def hold(node):
-    cloud.baremetal.set_node_maintenance(node, "bench")
-    cloud.baremetal.set_node_power_state(node, "power off", wait=True)
+    call(cloud.baremetal.set_node_maintenance, node, "bench")
+    call(cloud.baremetal.set_node_power_state, node, "power off", wait=True)
 def release(node):
-    cloud.baremetal.set_node_power_state(node, "power on", wait=True)
-    cloud.baremetal.unset_node_maintenance(node)
+    call(cloud.baremetal.set_node_power_state, node, "power on", wait=True)
+    call(cloud.baremetal.unset_node_maintenance, node)
 with ThreadPoolExecutor(int(sys.argv[3])) as pool:
     for work in hold, release:
         list(pool.map(work, nodes))
+print(len(resets))
 "#;
 
 /// What Ironic was asked.
@@ -71,22 +85,47 @@ impl Asked {
     }
 }
 
+/// Copies a node in the database.
+const COPY: &str = r#"
+import sqlite3, sys, uuid
+db = sqlite3.connect(sys.argv[1], timeout=30)
+db.row_factory = sqlite3.Row
+node = dict(db.execute("SELECT * FROM nodes").fetchone())
+del node["id"]
+for number in range(2, int(sys.argv[2]) + 1):
+    node.update(uuid=str(uuid.uuid4()), name=f"node{number}")
+    db.execute(f"INSERT INTO nodes ({','.join(node)}) VALUES ({','.join('?' * len(node))})", list(node.values()))
+db.commit()
+"#;
+
+/// The nodes as openstacksdk lists them, with all fields.
+const LIST: &str = r#"
+import sys, openstack
+cloud = openstack.connect(auth_type="none", baremetal_endpoint_override=sys.argv[1], baremetal_api_version="1.95")
+print(len(list(cloud.baremetal.nodes(details=True))))
+"#;
+
+async fn python(script: &str, arguments: &[String]) -> String {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/ironic/bin/python");
+    let run = Command::new(python).args(["-c", script]).args(arguments).output().await.unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).unwrap()
+}
+
 async fn fleet() -> Ironic {
     let ironic = Ironic::start(Options::default()).await;
-    let made = stream::iter(1..=NODES).map(async |number| {
-        let node = json!({ "name": format!("node{number}"), "driver": "fake-hardware" });
-        ironic.call(Method::POST, "/v1/nodes", Some(node)).await;
-    });
-    made.buffer_unordered(8).collect::<()>().await;
-    ironic.sql("UPDATE nodes SET provision_state = 'active', power_state = 'power on'").await;
+    ironic.active_node("node1").await;
+    let database = ironic.folder().join("ironic.sqlite").display().to_string();
+    python(COPY, &[database, NODES.to_string()]).await;
     ironic
 }
 
 pub async fn measure() -> Vec<Row> {
     let ironic = fleet().await;
+    let held_nodes = std::env::var("BENCH_IRONIC_HELD").map_or(HELD, |number| number.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let keys: Map<String, serde_json::Value> =
-        (1..=HELD).map(|number| (format!("node{number}"), json!(uuid::Uuid::new_v4().to_string()))).collect();
+        (1..=held_nodes).map(|number| (format!("node{number}"), json!(uuid::Uuid::new_v4().to_string()))).collect();
     let provider = Provider::configured(&json!({
         "coordination_url": format!("sqlite://{}", folder.path().join("metal.db").display()),
         "owner": "bench",
@@ -94,11 +133,20 @@ pub async fn measure() -> Vec<Row> {
     }))
     .await;
 
+    // Once without counting, so that what is made at the first request is made.
+    assert_eq!(provider.names().await.len(), NODES);
+    let (before, begin) = (asked(&ironic), Instant::now());
+    assert_eq!(provider.names().await.len(), NODES);
+    let (listed, listing) = (asked(&ironic).since(before), begin.elapsed());
+    let (before, begin) = (asked(&ironic), Instant::now());
+    assert_eq!(python(LIST, &[ironic.url()]).await.trim(), NODES.to_string());
+    let (sdk_listed, sdk_listing) = (asked(&ironic).since(before), begin.elapsed());
+
     let (before, begin) = (asked(&ironic), Instant::now());
     let more = json!({
         "server_power": "Off", "timeouts": { "create": "30m", "update": null, "delete": "30m" },
     });
-    let holds = stream::iter(1..=HELD)
+    let holds = stream::iter(1..=held_nodes)
         .map(async |number| provider.create(&format!("node{number}"), &format!("held-{number}"), &more).await);
     let held: Vec<Held> = holds.buffer_unordered(AT_ONCE).collect().await;
     let (ours, holding) = (asked(&ironic).since(before), begin.elapsed());
@@ -111,31 +159,41 @@ pub async fn measure() -> Vec<Row> {
     stream::iter(held).map(async |held| provider.destroy(held).await).buffer_unordered(AT_ONCE).collect::<()>().await;
     let (released, releasing) = (asked(&ironic).since(before), begin.elapsed());
     provider.end().await;
+    println!("ours: {} and {}", ours.text(held_nodes, holding), released.text(held_nodes, releasing));
 
     let (before, begin) = (asked(&ironic), Instant::now());
-    sdk(&ironic).await;
+    let resets = python(SDK, &[ironic.url(), held_nodes.to_string(), SDK_AT_ONCE.to_string()]).await;
     let (theirs, took) = (asked(&ironic).since(before), begin.elapsed());
 
     let both = Asked { requests: ours.requests + released.requests, locked: ours.locked + released.locked };
     vec![
         Row::new(
-            format!("refresh of {HELD} held nodes of an Ironic with {NODES}"),
+            format!("`metal_servers` of an Ironic with {NODES} nodes"),
+            format!("{} requests, {}", listed.requests, ms(listing)),
+        )
+        .against(
+            format!(
+                "openstacksdk, list with details, its start included: {} requests, {}",
+                sdk_listed.requests,
+                ms(sdk_listing)
+            ),
+            ratio(listing, sdk_listing),
+        ),
+        Row::new(
+            format!("refresh of {held_nodes} held nodes of an Ironic with {NODES}"),
             format!("{} requests, {}", refreshed.requests, ms(refreshing)),
         ),
         Row::new(
-            format!("{HELD} nodes of Ironic held off and released, {AT_ONCE} at once"),
-            both.text(HELD, holding + releasing),
+            format!("{held_nodes} nodes of Ironic held off and released, {AT_ONCE} at once"),
+            both.text(held_nodes, holding + releasing),
         )
         .against(
-            format!("openstacksdk: maintenance, off, on, out of maintenance: {}", theirs.text(HELD, took)),
+            format!(
+                "openstacksdk, {SDK_AT_ONCE} at once: maintenance, off, on, out of maintenance: {}; {} connections reset",
+                theirs.text(held_nodes, took),
+                resets.trim()
+            ),
             ratio(holding + releasing, took),
         ),
     ]
-}
-
-async fn sdk(ironic: &Ironic) {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/ironic/bin/python");
-    let arguments = [ironic.url(), HELD.to_string(), AT_ONCE.to_string()];
-    let run = Command::new(python).args(["-c", SDK]).args(arguments).output().await.unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }

@@ -14,12 +14,14 @@ use crate::{
 
 const TYPE: &str = "metal_server_maintenance";
 const OPERATION: &str = "metal_server_operation";
+const SERVERS: &str = "metal_servers";
 
 /// A configured provider process.
 pub struct Provider {
     pub host: Host,
     block: wire::schema::Block,
     operation: wire::schema::Block,
+    servers: wire::schema::Block,
 }
 
 /// A resource as the state has it.
@@ -64,6 +66,7 @@ impl Provider {
         let mut schema = schema.unwrap().into_inner();
         let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
         let operation = schema.resource_schemas.remove(OPERATION).unwrap().block.unwrap();
+        let servers = schema.data_source_schemas.remove(SERVERS).unwrap().block.unwrap();
         let block_of_provider = schema.provider.unwrap().block.unwrap();
         let request = wire::configure_provider::Request {
             config: value(&complete(&block_of_provider, config.clone())),
@@ -72,7 +75,7 @@ impl Provider {
         };
         let answer = host.provider.configure_provider(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
-        Self { host, block, operation }
+        Self { host, block, operation, servers }
     }
 
     pub fn client(&self) -> ProviderClient<Channel> {
@@ -153,6 +156,19 @@ impl Provider {
             assert_eq!(after.attribute("state"), "InMaintenance");
         });
         reads.buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+
+    /// Reads `metal_servers`; returns their names.
+    pub async fn names(&self) -> Vec<String> {
+        let request = wire::read_data_source::Request {
+            type_name: SERVERS.into(),
+            config: value(&complete(&self.servers, json!({}))),
+            ..Default::default()
+        };
+        let answer = self.client().read_data_source(request).await.unwrap().into_inner();
+        assert_eq!(errors(&answer.diagnostics), [""; 0]);
+        let names = plain(answer.state.as_ref())["names"].clone();
+        serde_json::from_value(names).unwrap()
     }
 
     /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that only the wire remains.

@@ -1,4 +1,5 @@
-//! The Ironic backend against a real Ironic 39.0.0: no authentication and HTTP basic, fake hardware and our BMC simulator.
+//! The Ironic backend against a real Ironic 39.0.0: no authentication, HTTP basic and a real Keystone, fake hardware and
+//! our BMC simulator.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "Ironic works in real time")]
@@ -9,7 +10,9 @@ mod support;
 mod access;
 mod bench;
 mod boot;
+mod economy;
 mod faults;
 mod flag;
+mod keystone;
 mod power;
 mod proxy;

@@ -17,7 +17,7 @@ pub struct Seen {
     pub method: String,
     /// With its query.
     pub path: String,
-    /// Header lines in small letters.
+    /// Header lines; their names are in small letters.
     pub headers: String,
     pub body: String,
 }
@@ -27,6 +27,9 @@ impl Seen {
         self.method == method && self.path.contains(part)
     }
 }
+
+/// The headers that go on.
+const PASSED: [&str; 4] = ["x-openstack-ironic-api-version", "content-type", "authorization", "x-auth-token"];
 
 /// What becomes of a request.
 pub enum Deal {
@@ -86,6 +89,22 @@ impl Proxy {
         self.state.lock().unwrap().seen.iter().filter(|seen| seen.is(method, part)).count()
     }
 
+    /// The token of the newest request that had one.
+    pub fn token(&self) -> Option<String> {
+        let state = self.state.lock().unwrap();
+        let of = |seen: &Seen| {
+            let line = seen.headers.lines().find_map(|line| line.strip_prefix("x-auth-token:"))?;
+            Some(line.trim().to_owned())
+        };
+        state.seen.iter().rev().find_map(of)
+    }
+
+    /// Method and path of each request, in order.
+    pub fn requests(&self) -> Vec<(String, String)> {
+        let state = self.state.lock().unwrap();
+        state.seen.iter().map(|seen| (seen.method.clone(), seen.path.clone())).collect()
+    }
+
     pub fn total(&self) -> usize {
         self.state.lock().unwrap().seen.len()
     }
@@ -107,11 +126,12 @@ async fn serve(stream: TcpStream, http: &reqwest::Client, url: &str, state: &Mut
             if line.trim().is_empty() {
                 break;
             }
-            let line = line.to_ascii_lowercase();
-            if let Some(value) = line.strip_prefix("content-length:") {
+            let (name, value) = line.split_once(':')?;
+            let name = name.to_ascii_lowercase();
+            if name == "content-length" {
                 length = value.trim().parse().ok()?;
             }
-            headers.push_str(&line);
+            headers.push_str(&format!("{name}:{value}"));
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.ok()?;
@@ -128,22 +148,17 @@ async fn serve(stream: TcpStream, http: &reqwest::Client, url: &str, state: &Mut
                 let mut request = http.request(seen.method.parse().ok()?, format!("{url}{}", seen.path));
                 for line in seen.headers.lines() {
                     let (name, value) = line.split_once(':')?;
-                    if ["x-openstack-ironic-api-version", "content-type"].contains(&name) {
+                    if PASSED.contains(&name) {
                         request = request.header(name, value.trim());
-                    }
-                    // The value of this one is not in small letters.
-                    if name == "authorization" {
-                        return None;
                     }
                 }
                 let response = request.body(seen.body.clone()).send().await.ok()?;
                 let status = response.status().as_u16();
-                let newest = response.headers().get("X-OpenStack-Ironic-API-Maximum-Version").cloned();
-                let more = newest
-                    .and_then(|text| {
-                        Some(format!("X-OpenStack-Ironic-API-Maximum-Version: {}\r\n", text.to_str().ok()?))
-                    })
-                    .unwrap_or_default();
+                let more = ["X-OpenStack-Ironic-API-Maximum-Version", "X-Subject-Token"].map(|name| {
+                    let value = response.headers().get(name).and_then(|value| value.to_str().ok());
+                    value.map(|value| format!("{name}: {value}\r\n")).unwrap_or_default()
+                });
+                let more = more.concat();
                 let text = response.text().await.ok()?;
                 if lost {
                     return None;

@@ -8,6 +8,7 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::server::free_port;
+use super::{keystone::Keystone, server::free_port};
 
 /// Runs Ironic as the leader of a group of its own and says its process number; at the end, the whole group is killed.
 const KEEPER: &str = r#"
@@ -48,6 +49,12 @@ pub struct Options {
     pub sync_power: u32,
     /// Certificate and key of an API that speaks TLS.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The Keystone whose tokens are needed, with Ironic in its catalog.
+    pub keystone: Option<Arc<Keystone>>,
+    /// It asks Keystone of each request, and not of a token once in five minutes.
+    pub asks_each_time: bool,
+    /// Policy files; those after the first one are laid over it.
+    pub policies: &'static [&'static str],
 }
 
 /// A running Ironic.
@@ -77,8 +84,16 @@ impl Ironic {
         if options.basic {
             fs::write(folder.path().join("htpasswd"), password_file()).unwrap();
         }
+        for (number, policy) in options.policies.iter().enumerate() {
+            fs::create_dir_all(folder.path().join("policy.d")).unwrap();
+            let name = if number == 0 { "policy.yaml".to_owned() } else { format!("policy.d/{number}.yaml") };
+            fs::write(folder.path().join(name), policy).unwrap();
+        }
         let port = free_port();
         fs::write(folder.path().join("ironic.conf"), configuration(folder.path(), port, &options)).unwrap();
+        if let Some(keystone) = &options.keystone {
+            keystone.list_ironic(&format!("http://127.0.0.1:{port}")).await;
+        }
         let http = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().unwrap();
         let mut ironic = Self { keeper: None, folder, port, options, http };
         ironic.run().await;
@@ -143,6 +158,9 @@ impl Ironic {
         request = request.header("X-OpenStack-Ironic-API-Version", VERSION).timeout(Duration::from_mins(1));
         if self.options.basic {
             request = request.basic_auth(USERNAME, Some(PASSWORD));
+        }
+        if let Some(keystone) = &self.options.keystone {
+            request = request.header("X-Auth-Token", keystone.operator().await);
         }
         if let Some(body) = body {
             request = request.json(body);
@@ -278,7 +296,21 @@ fn password_file() -> String {
 
 fn configuration(folder: &Path, port: u16, options: &Options) -> String {
     let folder = folder.display();
-    let (strategy, delay) = (if options.basic { "http_basic" } else { "noauth" }, options.fake_delay);
+    let delay = options.fake_delay;
+    let strategy = match (&options.keystone, options.basic) {
+        (Some(_), _) => "keystone",
+        (None, true) => "http_basic",
+        (None, false) => "noauth",
+    };
+    let keystone = options
+        .keystone
+        .as_ref()
+        .map(|keystone| keystone.middleware(if options.asks_each_time { -1 } else { 300 }))
+        .unwrap_or_default();
+    let policy = match options.policies.len() {
+        0 => String::new(),
+        _ => format!("[oslo_policy]\npolicy_file = {folder}/policy.yaml\npolicy_dirs = {folder}/policy.d\n"),
+    };
     let tls = options.tls.as_ref().map(|(certificate, key)| {
         format!("enable_ssl_api = true\ncert_file = {}\nkey_file = {}", certificate.display(), key.display())
     });
@@ -350,6 +382,6 @@ http_url = http://127.0.0.1:1
 [service_catalog]
 auth_type = none
 endpoint_override = http://127.0.0.1:{port}
-"
+{keystone}{policy}"
     )
 }

@@ -7,6 +7,7 @@ pub mod faulty;
 pub mod gate;
 pub mod ironcore;
 pub mod ironic;
+pub mod keystone;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
 pub mod metal3;

@@ -51,7 +51,7 @@ impl NodeMachine {
                 None => Ok(()),
             },
             Ok(_) | Err(_) => {
-                self.unsettled().insert(node.uuid.clone(), change);
+                self.unsettled().insert(self.server.clone(), change);
                 Ok(())
             }
         }
@@ -59,11 +59,12 @@ impl NodeMachine {
 
     /// The error of a change that was still carried out when its call returned. Told once.
     pub(super) async fn ended_late(&self) -> Option<BackendError> {
-        if self.unsettled().is_empty() {
+        // Without one of this node, nothing is asked for it.
+        if !self.unsettled().contains_key(&self.server) {
             return None;
         }
         let node = self.fleet.read(&self.server).await.ok().filter(|node| !node.is_changing())?;
-        let change = self.unsettled().remove(&node.uuid)?;
+        let change = self.unsettled().remove(&self.server)?;
         node.last_error.as_deref().map(|answer| self.failed(change, answer))
     }
 }

@@ -17,6 +17,7 @@ use crate::{
 use super::{
     fleet::Fleet,
     machine::NodeMachine,
+    moment::Boot,
     node::{LEAST, Node},
 };
 
@@ -72,28 +73,49 @@ pub(super) fn is_missing(error: &BackendError) -> bool {
 /// The boot device of a node; `None`: none is set, or the node's management interface has none.
 ///
 /// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes power). Meanwhile no client
-/// changes it through Ironic, and the one that was read last is told.
+/// changes it through Ironic, and the one that was read last is told. So it is where it was read a moment ago and nothing was sent
+/// since that may change it.
 pub(super) async fn observe(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
-    let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
-    if node.is_changing()
-        && let Some(last) = kept().get(&node.uuid)
-    {
-        return Ok(last.clone());
+    let last = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).get(&node.uuid).cloned();
+    let now = fleet.client.clock.monotonic();
+    match last.filter(|last| node.is_changing() || fleet.moment.holds(&node.uuid, last, now)) {
+        Some(last) => Ok(last.device),
+        None => read(fleet, node).await,
     }
+}
+
+/// Reads the boot device as it is now: for a change that depends on it.
+pub(super) async fn read(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+    let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
         Ok(body) => view(&body, node),
         Err(error) if is_missing(&error) => None,
         Err(error) if error.is_transient() => {
             let last = kept().get(&node.uuid).cloned().filter(|_| matches!(error, BackendError::Rejected { .. }));
-            return last.ok_or(error);
+            return last.map(|last| last.device).ok_or(error);
         }
         Err(error) => return Err(error),
     };
-    kept().insert(node.uuid.clone(), seen.clone());
+    kept().insert(node.uuid.clone(), Boot::new(seen.clone(), begun));
     Ok(seen)
 }
 
 async fn supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
+    let kept = || fleet.devices.lock().unwrap_or_else(PoisonError::into_inner);
+    let of = (node.uuid.clone(), node.management_interface.clone());
+    if let Some(known) = kept().get(&of) {
+        return Ok(known.clone());
+    }
+    let found = read_supported(fleet, node).await?;
+    // Where there is none, the interface may only be incomplete.
+    if !found.is_empty() {
+        kept().insert(of, found.clone());
+    }
+    Ok(found)
+}
+
+async fn read_supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
     match fleet.part(node, &format!("{DEVICE}/supported"), LEAST).await {
         Ok(body) => {
             let listed = body["supported_boot_devices"].as_array().into_iter().flatten();
@@ -154,7 +176,6 @@ impl BootControl for NodeMachine {
             ));
         }
         let node = self.before_change(request).await?;
-        let found = observe(&self.fleet, &node).await?;
         if let Some(mode) = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&node).as_ref()) {
             self.set_mode(&node, mode).await?;
         }
@@ -164,6 +185,7 @@ impl BootControl for NodeMachine {
         if wanted.enabled.is_none() && wanted.target.is_none() {
             return Ok(());
         }
+        let found = read(&self.fleet, &node).await?;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
         let device = target.as_deref().and_then(device_of).ok_or_else(|| {
             let shown = target.as_deref().unwrap_or("none");

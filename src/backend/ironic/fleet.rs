@@ -10,12 +10,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::{backend::BackendError, maintenance::machine::BootOverride};
+use crate::backend::BackendError;
 
 use super::{
     accepted::Accepted,
     client::Client,
     identity::HardwareFacts,
+    moment::{Boot, Moment},
     node::{Node, fields, version_for_nodes},
 };
 
@@ -28,6 +29,9 @@ const PAGE: usize = 500;
 /// Pages that are read at most.
 const MOST_PAGES: usize = 2000;
 
+/// Boot devices by the UUID of a node and its management interface, to which they belong.
+type SettableDevices = BTreeMap<(String, Option<String>), Vec<String>>;
+
 /// The nodes of one Ironic.
 #[derive(Debug)]
 pub(super) struct Fleet {
@@ -36,8 +40,12 @@ pub(super) struct Fleet {
     pub(super) soft_power_timeout: Duration,
     pub(super) image_download_source: String,
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
-    pub(super) boots: Mutex<BTreeMap<String, Option<BootOverride>>>,
-    /// Changes that had not ended when their calls returned, by the UUID of the node.
+    pub(super) boots: Mutex<BTreeMap<String, Boot>>,
+    /// The boot devices that can be set.
+    pub(super) devices: Mutex<SettableDevices>,
+    /// What was read of single nodes a moment ago.
+    pub(super) moment: Moment,
+    /// Changes that had not ended when their calls returned, by the name of the server.
     pub(super) unsettled: Mutex<BTreeMap<String, Accepted>>,
     /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
     pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
@@ -68,6 +76,8 @@ impl Fleet {
             soft_power_timeout,
             image_download_source,
             boots: Mutex::default(),
+            devices: Mutex::default(),
+            moment: Moment::default(),
             unsettled: Mutex::default(),
             identities: Mutex::default(),
             reads: Mutex::default(),
@@ -79,8 +89,16 @@ impl Fleet {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A node by its name or UUID, as it was a moment ago or is now.
+    pub(super) async fn node(&self, server: &str) -> Result<Arc<Node>, BackendError> {
+        match self.moment.known(server, self.client.clock.monotonic()) {
+            Some(node) => Ok(node),
+            None => self.node_of(server, false).await,
+        }
+    }
+
     /// A node by its name or UUID. `fresh`: not older than this call.
-    pub(super) async fn node(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
+    async fn node_of(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
         if fresh || self.goes_alone() {
             return self.read(server).await;
         }
@@ -88,8 +106,19 @@ impl Fleet {
         list.iter().find(|node| node.is_called(server)).cloned().ok_or_else(|| self.no_node(server))
     }
 
+    /// A node for what it shows beside its flag. The read that just judged its flag serves for that, once; a poll reads again.
+    pub(super) async fn seen(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
+        if let Some(node) = self.moment.take(server, self.client.clock.monotonic()) {
+            return Ok(node);
+        }
+        let node = self.node_of(server, fresh).await?;
+        self.moment.take(server, self.client.clock.monotonic());
+        Ok(node)
+    }
+
     /// Reads one node now.
     pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
+        let begun = self.client.clock.monotonic();
         let version = version_for_nodes(self.client.newest().await?);
         let path = format!("{}?fields={}", path(server, ""), fields(version, false));
         match self.client.get(&path, version).await {
@@ -97,7 +126,9 @@ impl Fleet {
                 let node = Node::from_answer(body).map_err(|error| {
                     self.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}"))
                 })?;
-                Ok(Arc::new(node))
+                let node = Arc::new(node);
+                self.moment.keep(server, begun, &node);
+                Ok(node)
             }
             Err(BackendError::Rejected { status: 404, .. }) => Err(self.no_node(server)),
             Err(error) => Err(error),
@@ -179,6 +210,8 @@ impl Fleet {
         body: Option<&Value>,
     ) -> Result<Value, BackendError> {
         let result = self.client.change(method, &path(&node.uuid, part), minor, body).await;
+        // The flag alone changes no boot device.
+        self.moment.changed(&node.uuid, self.client.clock.monotonic(), part != "/maintenance");
         let mut reads = self.reads();
         reads.changes += 1;
         reads.list = None;

@@ -61,13 +61,13 @@ impl NodeMachine {
     }
 
     /// Lets Ironic compare its database with the hardware: a power change to the state that the database has. What differs is
-    /// brought there now and not by the next power synchronisation.
-    async fn confirm_power(&self, node: &Node) -> Result<(), BackendError> {
+    /// brought there now and not by the next power synchronisation. Returns the node as it is afterwards.
+    async fn confirm_power(&self, node: &Node) -> Result<Arc<Node>, BackendError> {
         let target = match node.power() {
             PowerState::On => "power on",
             PowerState::Off if !node.disable_power_off => "power off",
             // An unknown state is not a goal.
-            _ => return Ok(()),
+            _ => return self.fleet.read(&self.server).await,
         };
         let request = format!("PUT states/power {target:?}");
         let body = json!({ "target": target });
@@ -78,7 +78,7 @@ impl NodeMachine {
         }
         match &seen.last_error {
             Some(error) => Err(self.rejected(&request, &shown::line(error), true)),
-            None => Ok(()),
+            None => Ok(seen),
         }
     }
 
@@ -90,7 +90,7 @@ impl NodeMachine {
     /// interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
-        match boot::observe(&self.fleet, node).await {
+        match boot::read(&self.fleet, node).await {
             Ok(seen) => {
                 let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
                 memory.insert(BOOT.to_owned(), device);
@@ -106,7 +106,7 @@ impl NodeMachine {
         if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
             return Ok(());
         }
-        let set = boot::observe(&self.fleet, node).await?.and_then(|seen| seen.target);
+        let set = boot::read(&self.fleet, node).await?.and_then(|seen| seen.target);
         if set.as_deref().is_none_or(|target| target == "Hdd") {
             return Ok(());
         }
@@ -125,7 +125,8 @@ impl Gate for NodeMachine {
     }
 
     async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
-        let node = match self.fleet.node(&self.server, fresh).await {
+        let node = if fresh { self.fleet.read(&self.server).await } else { self.fleet.node(&self.server).await };
+        let node = match node {
             Ok(node) => node,
             Err(BackendError::NoSystem { what, .. }) => {
                 let standing = Standing::Refused(what);
@@ -178,9 +179,8 @@ impl Gate for NodeMachine {
         }
         if wish.entered {
             self.clear_boot(wish, &node).await?;
-            self.confirm_power(&node).await?;
             // The flag may have changed hands meanwhile.
-            let node = self.fleet.read(&self.server).await?;
+            let node = self.confirm_power(&node).await?;
             if !flag::is_ours(&node, wish) {
                 return Ok(());
             }
@@ -192,7 +192,7 @@ impl Gate for NodeMachine {
     }
 
     async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
-        let node = self.fleet.node(&self.server, false).await?;
+        let node = self.fleet.node(&self.server).await?;
         let of_this = |request| ExternalRequest { server: self.server.clone(), ..request };
         Ok(request(&node).map(of_this).into_iter().collect())
     }
@@ -215,7 +215,7 @@ impl Gate for NodeMachine {
     }
 
     async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
-        let node = self.fleet.node(&self.server, false).await?;
+        let node = self.fleet.node(&self.server).await?;
         let mut lines = vec![format!(
             "Ironic: provision state {}, power {}.",
             node.provision_state.as_deref().unwrap_or("unknown"),

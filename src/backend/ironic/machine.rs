@@ -76,8 +76,9 @@ fn target(reset: ResetType) -> Option<&'static str> {
 }
 
 impl NodeMachine {
+    /// The node for what does not move while it is looked at: what it is and can do.
     pub(super) async fn node(&self) -> Result<Arc<Node>, BackendError> {
-        self.fleet.node(&self.server, self.fresh).await
+        self.fleet.node(&self.server).await
     }
 
     /// The node as it is right before a change: still ours, where a maintenance changes it, and without a conductor at work.
@@ -138,7 +139,7 @@ impl Machine for NodeMachine {
     }
 
     async fn observe(&self) -> Result<MachineView, BackendError> {
-        let node = self.node().await?;
+        let node = self.fleet.seen(&self.server, self.fresh).await?;
         if let Some(error) = node.last_error.as_ref().filter(|_| self.held.is_some() && self.fresh) {
             tracing::warn!("{}: the last error of the node: {}", self.address(), crate::shown::line(error));
         }

@@ -16,6 +16,7 @@ mod identity;
 mod keystone;
 mod machine;
 mod media;
+mod moment;
 mod node;
 mod plug;
 mod reason;
@@ -112,14 +113,14 @@ impl Backend for IronicBackend {
 
     /// The UUID of a node is unique, whatever address its Ironic has.
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
-        let node = self.fleet.node(server, false).await?;
+        let node = self.fleet.node(server).await?;
         let address = self.fleet.client.address();
         let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
         Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
     }
 
     async fn external_state(&self, server: &str) -> Option<ExternalState> {
-        let node = self.fleet.node(server, false).await.ok()?;
+        let node = self.fleet.node(server).await.ok()?;
         let state = node.provision_state.clone().unwrap_or_default();
         let state = if node.maintenance { format!("{state} (maintenance)") } else { state };
         Some(ExternalState { state, user: node.instance_uuid.clone() })

@@ -3,6 +3,7 @@
 mod by_hand;
 mod flows;
 mod guide;
+mod keystone;
 mod lifecycle;
 #[path = "../../ironic/proxy.rs"]
 #[allow(dead_code, reason = "it is shared with the tests of the backend")]

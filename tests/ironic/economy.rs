@@ -1,0 +1,145 @@
+//! What a flow costs Ironic: requests of one process for the hold, and of another one for the release.
+//!
+//! Reads of the node that follow each other after a change are polls, of which the first one counts.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use terraform_provider_metal::{
+    backend::ironic::IronicAccess,
+    clock::{Clock, SystemClock},
+    engine::{Control, Engine, Nodes, Parts, Tuning, Wish},
+    maintenance::{
+        decide::Finish,
+        ids::{MaintenanceId, Runner, RunnerId},
+        lock::AskingState,
+        machine::PowerTarget,
+        spec::{Kind, Spec, WaitFor},
+        state::Ending,
+    },
+    probe::{Probe, ProbeError},
+    store::{MemoryStore, Store},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    bench::{Bench, backend},
+    proxy::Proxy,
+};
+
+/// No image is booted.
+#[derive(Debug)]
+struct NoImage;
+
+#[async_trait]
+impl Probe for NoImage {
+    async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+    async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
+        Ok(())
+    }
+}
+
+/// A process of its own.
+fn process(url: &str, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Engine {
+    let key = "6f9619ff-8b86-d011-b42d-00c04fc964ff".to_owned();
+    let ironic = backend(url, IronicAccess::Open, |settings| {
+        settings.lock_keys = BTreeMap::from([("n1".to_owned(), key.clone())]);
+    });
+    Engine::new(Parts {
+        store: Arc::clone(store),
+        backend: Arc::new(ironic),
+        probe: Arc::new(NoImage),
+        clock: Arc::clone(clock),
+        runner: Runner {
+            id: RunnerId(uuid::Uuid::new_v4().to_string()),
+            user: "tests".into(),
+            host: "tests".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        },
+        owner: "tests".into(),
+        windows: BTreeMap::new(),
+        always_perform: false,
+        nodes: Nodes::default(),
+        gates: Vec::new(),
+        tuning: Tuning::default(),
+    })
+}
+
+/// The requests, without polls of the conductor.
+fn counted(requests: &[(String, String)]) -> Vec<String> {
+    let mut counted: Vec<String> = Vec::new();
+    let mut changes = false;
+    for (method, path) in requests {
+        let line = format!("{method} {}", path.split("fields=").next().unwrap_or(path));
+        let polled = changes && line.ends_with('?') && counted.last() == Some(&line);
+        changes |= method != "GET";
+        if !polled {
+            counted.push(line);
+        }
+    }
+    counted
+}
+
+/// The requests of a hold and of its release.
+async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&clock)));
+    let control = || Control {
+        stop: CancellationToken::new(),
+        timeout: Duration::from_mins(3),
+        release_timeout: Duration::from_mins(3),
+    };
+    let wish = Wish {
+        id: MaintenanceId::new("ops", "case").unwrap(),
+        spec: Spec { server_power: power, ..Spec::new(Kind::Maintenance, "n1") },
+        wait_for: WaitFor::InMaintenance,
+        asking: AskingState::default(),
+    };
+    let engine = process(&proxy.url(), &store, &clock);
+    let held = engine.hold(&wish, &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    engine.close().await;
+    let first = proxy.requests();
+    let engine = process(&proxy.url(), &store, &clock);
+    engine.release(&held.record.uid, "n1", Ending::Completed, &control()).await.unwrap();
+    engine.close().await;
+    let second = proxy.requests().split_off(first.len());
+    assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
+    // What every change rests on: the node is read between any two of them, and right before each.
+    for requests in [&first, &second] {
+        for (at, (method, path)) in requests.iter().enumerate().filter(|(_, (method, _))| method != "GET") {
+            let before = at.checked_sub(1).map(|before| &requests[before].1);
+            assert!(
+                before.is_some_and(|before| before.contains("maintenance_reason,fault")),
+                "{method} {path}: {before:?}"
+            );
+        }
+    }
+    [counted(&first), counted(&second)]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_flow_costs_few_requests() {
+    for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 17)] {
+        // What is read serves for a second: on a machine that is busy with other tests a flow may be slower than that.
+        for left in (0..3).rev() {
+            let played = play(power).await;
+            for (what, requests) in ["hold", "release"].into_iter().zip(&played) {
+                println!("{power:?} {what}: {}\n  {}", requests.len(), requests.join("\n  "));
+            }
+            let [held, released] = played.map(|requests| requests.len());
+            if held <= hold && released <= release {
+                break;
+            }
+            assert!(left > 0, "{power:?}: {held} and {released} requests");
+        }
+    }
+}
