@@ -3,6 +3,7 @@
 mod crashes;
 mod flows;
 mod guide;
+mod lifecycle;
 mod others;
 
 use std::path::Path;
