@@ -1,6 +1,7 @@
 //! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC simulator behind it.
 
 mod crashes;
+mod economy;
 mod flows;
 mod guide;
 mod lifecycle;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -40,6 +43,7 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
     }
     let deleting = host.metadata.deletion_timestamp.is_some();
     if !deleting && !host.finalizers().iter().any(|one| one == FINALIZER) {
+        labels_secret(operator, &host).await?;
         operator.update(&host, json!({"metadata": {"finalizers": [FINALIZER]}})).await?;
         return Ok(NOW);
     }
@@ -73,6 +77,16 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
         return leaves(operator, &host, state).await;
     }
     moves(operator, &host, state).await
+}
+
+/// `claimSecret`: the label by which the operator watches the Secrets that it uses.
+async fn labels_secret(operator: &Operator, host: &DynamicObject) -> Result<(), kube::Error> {
+    let name = at(host, "/spec/bmc/credentialsName");
+    let label = json!({"metadata": {"labels": {"environment.metal3.io": "baremetal"}}});
+    match operator.api("Secret").patch(name, &PatchParams::default(), &Patch::Merge(label)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// `checkInitiateDelete`: the state that a deletion begins with; `None`: it has begun, or is delayed.
