@@ -316,9 +316,13 @@ fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandErr
 async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, CommandError> {
     let record = &driven.record;
     match &driven.finish {
-        Finish::Over if record.prior.is_some() && record.spec.kind != Kind::Operation && !restore::verifies(record) => {
-            let cause = gate::lost(record)
-                .map_or_else(|| "the external maintenance system had not granted it".to_owned(), str::to_owned);
+        Finish::Over
+            if record.prior.is_some()
+                && record.spec.kind != Kind::Operation
+                && !restore::verifies(record)
+                && !gate::never_ours(record) =>
+        {
+            let cause = gate::lost(record).unwrap_or("it is not ours any more").to_owned();
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {
                 id: record.id.clone(),
@@ -341,6 +345,11 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
                 }
                 (_, Some(_)) if let Some(next) = &record.handed_to => format!(
                     "{} is over; {next} has {} as it is, and its end restores the state before\n",
+                    record.id,
+                    record.server()
+                ),
+                (_, Some(_)) if record.spec.kind != Kind::Operation && gate::never_ours(record) => format!(
+                    "{} is over; {} had not been touched: its external system had not granted it\n",
                     record.id,
                     record.server()
                 ),

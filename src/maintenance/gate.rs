@@ -86,6 +86,12 @@ pub fn may_restore(record: &Maintenance) -> bool {
     gates.all(|gate| gate.lost.is_none() && (gate.entered || !gate.system.enters || record.spec.parent.is_some()))
 }
 
+/// Whether the server never was ours: an external system did not grant it before the end, so that nothing was changed.
+#[must_use]
+pub fn never_ours(record: &Maintenance) -> bool {
+    !may_restore(record) && lost(record).is_none()
+}
+
 /// How many gates still have a request of a record in this state.
 #[must_use]
 pub fn to_leave(record: &Maintenance) -> usize {

@@ -303,7 +303,8 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     };
     let target = boot.method.redfish_target();
     if has.boot_targets.is_empty() {
-        missing.push(("boot", "The machine has no boot override.".to_owned()));
+        let instead = has.instead_of_boot.as_deref().map(|text| format!(" {text}")).unwrap_or_default();
+        missing.push(("boot", format!("The machine has no boot override.{instead}")));
     } else if boot.method == BootMethod::VirtualMedia {
         missing.extend(media::missing_target(boot, has));
     } else if !has.boot_targets.iter().any(|has| has == target) {

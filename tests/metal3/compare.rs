@@ -22,8 +22,8 @@ use crate::support::{
     },
 };
 
-const PAUSED: &str = "baremetalhost.metal3.io/paused";
-const KEY: &str = "reboot.metal3.io/ours";
+pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
+pub const KEY: &str = "reboot.metal3.io/ours";
 
 fn line(host: &Value) -> String {
     let (status, metadata) = (&host["status"], &host["metadata"]);
@@ -47,11 +47,53 @@ fn line(host: &Value) -> String {
     words.join(" ")
 }
 
-/// What was seen of the host since the last step, and its last line.
+/// What was seen of a host since the last step, and its last line.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<(Vec<String>, String)>>);
+pub struct Seen(Arc<Mutex<(Vec<String>, String)>>);
 
 impl Seen {
+    /// Watches a host from now on.
+    pub fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
+        let seen = Self::default();
+        let notes = seen.clone();
+        let client = world.running.operator.client.clone();
+        let hosts: Api<DynamicObject> = Api::namespaced_with(client, &world.namespace, &resource("BareMetalHost"));
+        let watch = tokio::spawn(async move {
+            let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            let mut events = watcher(hosts, only).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Apply(host) | watcher::Event::InitApply(host)) => {
+                        notes.note(line(&serde_json::to_value(host).unwrap()));
+                    }
+                    Ok(watcher::Event::Delete(_)) => notes.note("gone".to_owned()),
+                    _ => {}
+                }
+            }
+        });
+        (seen, watch)
+    }
+
+    /// What was seen since it was forgotten last.
+    pub fn now(&self) -> String {
+        let seen = self.0.lock().unwrap().0.join(" -> ");
+        if seen.is_empty() { "nothing".to_owned() } else { seen }
+    }
+
+    fn forget(&self) {
+        self.0.lock().unwrap().0.clear();
+    }
+
+    /// Forgets everything up to how the host is now.
+    pub async fn begin(&self, world: &World, host: &str) {
+        patience::until("the watch tells how the host is", async || {
+            let now = line(&world.host(host).await);
+            (self.0.lock().unwrap().1 == now).then_some(())
+        })
+        .await;
+        self.forget();
+    }
+
     fn note(&self, line: String) {
         // Between our change and the answer: too short for the recording, which asked every 20 ms.
         if line.contains(" detached ") && !line.contains("+detached") {
@@ -65,18 +107,14 @@ impl Seen {
     }
 
     /// Waits until exactly this was seen.
-    async fn until(&self, step: &str, wanted: &str) {
-        let now = || {
-            let seen = self.0.lock().unwrap().0.join(" -> ");
-            if seen.is_empty() { "nothing".to_owned() } else { seen }
-        };
+    pub async fn until(&self, step: &str, wanted: &str) {
         let what = format!("{step}: {wanted}");
         let as_wanted = patience::until(&what, async || {
-            let now = now();
+            let now = self.now();
             (now == wanted || !wanted.starts_with(&now) && now != "nothing").then_some(now)
         });
         assert_eq!(as_wanted.await, wanted, "{step}");
-        self.0.lock().unwrap().0.clear();
+        self.forget();
     }
 }
 
@@ -84,22 +122,7 @@ impl Seen {
 async fn the_stand_in_does_what_the_operator_did() {
     let world = World::empty(1, Options::default()).await;
     world.simulator.set_power("node1", bmc_simulator::PowerState::Off).unwrap();
-    let seen = Seen::default();
-    let notes = seen.clone();
-    let client = world.running.operator.client.clone();
-    let hosts: Api<DynamicObject> = Api::namespaced_with(client, &world.namespace, &resource("BareMetalHost"));
-    let watch = tokio::spawn(async move {
-        let mut events = watcher(hosts, watcher::Config::default()).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::Apply(host) | watcher::Event::InitApply(host)) => {
-                    notes.note(line(&serde_json::to_value(host).unwrap()));
-                }
-                Ok(watcher::Event::Delete(_)) => notes.note("gone".to_owned()),
-                _ => {}
-            }
-        }
-    });
+    let (seen, watch) = Seen::of(&world, "node1");
     let ours = json!({"deleteAction": "delay", "terraform-provider-metal": {"uid": "m1", "store": "s"}}).to_string();
     let image = json!({"image": {"url": "https://images.example/os.raw"}});
     let consumer = json!({"kind": "Maintenance", "name": "m1", "apiVersion": "terraform-provider-metal/v1"});

@@ -27,7 +27,7 @@ use crate::support::{
 };
 
 /// The backend that a configuration of this namespace makes.
-fn backend(world: &World, hold: Hold) -> Metal3Backend {
+pub fn backend(world: &World, hold: Hold) -> Metal3Backend {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let cluster = ClusterSettings { kubeconfig: Some(world.kubernetes.kubeconfig()), ..ClusterSettings::default() };
     let settings = Metal3Settings {
@@ -61,21 +61,21 @@ fn wish(uid: &str) -> GateWish {
 }
 
 /// One host and a maintenance of it, as the engine asks the backend about them.
-struct Held {
-    machine: Arc<dyn Machine>,
-    wish: GateWish,
+pub struct Held {
+    pub machine: Arc<dyn Machine>,
+    pub wish: GateWish,
 }
 
 impl Held {
-    fn new(backend: &Metal3Backend, host: &str, uid: &str) -> Self {
+    pub fn new(backend: &Metal3Backend, host: &str, uid: &str) -> Self {
         Self { machine: backend.machine(host).unwrap(), wish: wish(uid) }
     }
 
-    async fn standing(&self) -> Standing {
+    pub async fn standing(&self) -> Standing {
         self.machine.maintenance_system().unwrap().look(&self.wish, true).await.unwrap().standing
     }
 
-    async fn until(&self, what: &str, wanted: impl Fn(&Standing) -> bool) -> Standing {
+    pub async fn until(&self, what: &str, wanted: impl Fn(&Standing) -> bool) -> Standing {
         let mut last = None;
         let found = tokio::time::timeout(Duration::from_mins(1), async {
             loop {
@@ -90,7 +90,7 @@ impl Held {
         found.await.unwrap_or_else(|_| panic!("not {what}: {last:?}"))
     }
 
-    async fn enter(&mut self) {
+    pub async fn enter(&mut self) {
         assert_eq!(self.standing().await, Standing::Absent);
         self.wish.asked = true;
         self.machine.maintenance_system().unwrap().enter(&self.wish).await.unwrap();
@@ -98,7 +98,7 @@ impl Held {
         self.wish.entered = true;
     }
 
-    async fn call_leave(&self) {
+    pub async fn call_leave(&self) {
         // The operator may write the host at the same moment: then it is read and tried again, as the rules do.
         while let Err(error) = self.machine.maintenance_system().unwrap().leave(&self.wish).await {
             assert!(error.is_transient(), "{error}");
@@ -113,12 +113,12 @@ impl Held {
         self.until("left", |standing| *standing == Standing::Absent).await;
     }
 
-    fn under(&self) -> Arc<dyn Machine> {
+    pub fn under(&self) -> Arc<dyn Machine> {
         self.machine.maintenance_system().unwrap().under(&self.wish)
     }
 }
 
-fn status(host: &Value) -> (&str, &str) {
+pub fn status(host: &Value) -> (&str, &str) {
     let status = &host["status"];
     (
         status["provisioning"]["state"].as_str().unwrap_or_default(),

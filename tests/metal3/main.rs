@@ -9,3 +9,5 @@ mod support;
 
 mod compare;
 mod holds;
+mod older;
+mod versions;

@@ -6,7 +6,10 @@
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use crate::backend::{BackendError, cluster::text};
+use crate::backend::{
+    BackendError,
+    cluster::{name, text},
+};
 
 use super::hosts::Hosts;
 
@@ -17,8 +20,17 @@ fn condition(object: &DynamicObject, kind: &str) -> bool {
 }
 
 /// Firmware changes that the operator makes at a reboot, in words; `None`: there are none.
-pub(super) async fn pending(hosts: &Hosts, name: &str) -> Result<Option<String>, BackendError> {
+pub(super) async fn pending(hosts: &Hosts, object: &DynamicObject) -> Result<Option<String>, BackendError> {
+    let name = name(object);
     let Some(policy) = hosts.optional("HostUpdatePolicy", name).await? else { return Ok(None) };
+    // Up to v0.14.0-rc.0 (`doServiceIfNeeded`). No version is known here, so that it counts for all.
+    let (wanted, made) = (object.data.pointer("/spec/firmware"), object.data.pointer("/status/provisioning/firmware"));
+    if text(&policy, "/spec/firmwareSettings") == Some("onReboot") && wanted != made {
+        let namespace = &hosts.namespace;
+        return Ok(Some(format!(
+            "spec.firmware of BareMetalHost {namespace}/{name} has changes that the operator applies at a reboot (onReboot)"
+        )));
+    }
     for (field, kind) in
         [("/spec/firmwareSettings", "HostFirmwareSettings"), ("/spec/firmwareUpdates", "HostFirmwareComponents")]
     {

@@ -51,8 +51,8 @@ impl HostMachine {
     }
 
     /// What the operator would do to a host that is only kept off, in words.
-    async fn holes(&self) -> Result<Option<String>, BackendError> {
-        let found = match firmware::pending(&self.hosts, &self.name).await? {
+    async fn holes(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
+        let found = match firmware::pending(&self.hosts, host.0).await? {
             Some(found) => Some(found),
             None => firmware::image(&self.hosts, &self.name).await?,
         };
@@ -125,7 +125,7 @@ impl Gate for HostMachine {
             && wish.enters
             && !wish.asked
             && self.hosts.hold == Hold::PowerOff
-            && let Some(why) = self.holes().await?
+            && let Some(why) = self.holes(host).await?
         {
             standing = Standing::Refused(why);
         }
@@ -152,7 +152,7 @@ impl Gate for HostMachine {
             return Ok(());
         };
         if self.hosts.hold == Hold::PowerOff
-            && let Some(why) = self.holes().await?
+            && let Some(why) = self.holes(Host(&object)).await?
         {
             return Err(BackendError::Unsupported { address: self.address(), what: why });
         }
@@ -221,9 +221,15 @@ impl Gate for HostMachine {
         if wish.enters {
             lines.push(match self.hosts.hold {
                 Hold::Detach => {
-                    "Hold: the host is detached; the operator neither reads nor changes it, and a deletion is \
-                                 delayed until the release."
-                        .to_owned()
+                    let older = if host.is_provisioned() {
+                        ""
+                    } else {
+                        " baremetal-operator up to v0.12 delays no deletion of an available host: it switches the host off."
+                    };
+                    format!(
+                        "Hold: the host is detached; the operator neither reads nor changes it, and a deletion is delayed \
+                         until the release.{older}"
+                    )
                 }
                 Hold::PowerOff => {
                     "Hold: a reboot annotation keeps the host off, and the operator restores spec.online at the \
@@ -237,7 +243,7 @@ impl Gate for HostMachine {
                 "spec.disablePowerOff is set: the operator never switches the host off, a maintenance may.".to_owned(),
             );
         }
-        match firmware::pending(&self.hosts, &self.name).await {
+        match firmware::pending(&self.hosts, &object).await {
             Ok(Some(what)) => lines.push(format!("Firmware: {what}, also after the release.")),
             Err(BackendError::Denied { message }) => lines.push(format!("Firmware: not known ({message}).")),
             _ => {}

@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -18,6 +17,7 @@ use crate::{
 use super::{
     Metal3Settings,
     host::{Hold, resource},
+    secrets::{Account, Secrets},
 };
 
 /// A cluster's error as a machine's. Nothing of a host that we write is made from one attribute alone.
@@ -34,6 +34,7 @@ pub(super) struct Hosts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: Metal3Settings,
     pub(super) mirror: Mirror,
+    pub(super) secrets: Secrets,
     uid: OnceCell<Option<String>>,
 }
 
@@ -57,6 +58,7 @@ impl Hosts {
             trust: settings.trust.clone(),
             clock,
             settings,
+            secrets: Secrets::default(),
             uid: OnceCell::new(),
         }
     }
@@ -116,13 +118,9 @@ impl Hosts {
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
-    /// User name and password of a BMC, from its Secret as it is now.
-    pub(super) async fn credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
-        let found = self.object("Secret", secret).await?;
-        let shown = format!("Secret {}/{secret}", self.namespace);
-        let (username, password) = cluster::credentials(found.as_ref(), &self.cluster.address(), &shown)?;
-        // The operator reads the values of Secrets without the white space around them.
-        Ok((username.trim().to_owned(), SecretString::from(password.expose_secret().trim().to_owned())))
+    /// User name and password of a BMC.
+    pub(super) async fn credentials(&self, secret: &str) -> Result<Account, BackendError> {
+        self.secrets.account(self, secret).await
     }
 
     /// Refuses a record whose hosts are in another namespace: a host of that name here is another machine.

@@ -101,3 +101,22 @@ pub(super) fn no_redfish(address: &BmcAddress) -> String {
         address.protocol()
     )
 }
+
+/// What to use where the boot configuration of a host cannot be changed, for the plan.
+///
+/// Not `spec.image`: the operator alone ends what it provisioned, by a deprovisioning that cleans the host's disks
+/// (`DESIGN.md`, "Not by the host's own image").
+pub(super) fn instead_of_boot(address: &BmcAddress) -> String {
+    match address {
+        BmcAddress::Redfish { .. } => {
+            "With hold = \"power_off\" a host is only kept off. Use hold = \"detach\", which boots it by Redfish."
+                .to_owned()
+        }
+        other => format!(
+            "The BMC is reached by {}, and this provider boots by Redfish only. Use a Redfish address in spec.bmc where the \
+             BMC has one. spec.image is not written by a maintenance, because the operator ends that boot by a deprovisioning, \
+             which cleans the host's disks.",
+            other.protocol()
+        ),
+    }
+}

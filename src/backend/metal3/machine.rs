@@ -23,7 +23,7 @@ use super::{
     address::BmcAddress,
     host::{Hold, Host, reboot_key},
     hosts::Hosts,
-    link::{BmcLink, no_redfish},
+    link::{BmcLink, instead_of_boot, no_redfish},
     standing::standing,
 };
 
@@ -171,7 +171,8 @@ impl Machine for HostMachine {
             Hold::PowerOff => vec![ResetType::GracefulShutdown, ResetType::ForceOff],
             Hold::Detach => Vec::new(),
         };
-        Ok(Capabilities { resets, ..Capabilities::default() })
+        let instead_of_boot = Some(instead_of_boot(&BmcAddress::read(host.bmc_address())));
+        Ok(Capabilities { resets, instead_of_boot, ..Capabilities::default() })
     }
 
     fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {

@@ -14,6 +14,7 @@ mod hosts;
 mod link;
 mod machine;
 mod plug;
+mod secrets;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -124,6 +125,7 @@ impl Backend for Metal3Backend {
 
     async fn close(&self) {
         self.hosts.mirror.close();
+        self.hosts.secrets.forget().await;
         let machines = self.machines.all();
         end_sessions(machines.iter().map(|machine| machine.link.close())).await;
     }

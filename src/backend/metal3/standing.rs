@@ -1,7 +1,8 @@
 //! Where a host stands, by what the cluster says about it. No I/O.
 //!
 //! The operator's part is `internal/controller/metal3.io/host_state_machine.go` (`checkDetachedHost`) and
-//! `baremetalhost_controller.go` (`manageHostPower`) of baremetal-operator v0.14.
+//! `baremetalhost_controller.go` (`manageHostPower`) of baremetal-operator v0.14. What v0.11 to v0.13 do otherwise is in
+//! `tests/metal3/versions.txt`.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -100,6 +101,12 @@ fn beside(host: Host<'_>, wish: &GateWish) -> Standing {
 fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> Standing {
     let shown = host.shown();
     match host.detached_by() {
+        // Up to v0.12 the deletion of an available host is not delayed, up to v0.14.0-rc.0 none that comes before the operator
+        // has detached the host: it is then registered again and switched off.
+        Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => Standing::Lost(format!(
+            "the operator deletes {shown} without the delay that its annotation asks for (now {})",
+            host.state()
+        )),
         Some(author) if author == *ours => match host.status() {
             "detached" => Standing::Granted,
             _ if host.error() == "detach error" => Standing::Entering(format!(

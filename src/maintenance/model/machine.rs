@@ -299,6 +299,9 @@ pub struct Capabilities {
     /// seen.
     #[serde(default)]
     pub power_not_followed: bool,
+    /// Where it has no boot override: why, and what to use instead, in sentences.
+    #[serde(default)]
+    pub instead_of_boot: Option<String>,
 }
 
 impl Capabilities {

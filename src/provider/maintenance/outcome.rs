@@ -8,6 +8,7 @@ use crate::{
     engine::{Driven, Engine, Held, Seen},
     maintenance::{
         decide::Finish,
+        gate,
         queue::shown_time,
         restore,
         spec::{CompleteWhen, Spec},
@@ -161,6 +162,7 @@ fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(Stri
 
 fn as_it_was(record: &Maintenance) -> String {
     match &record.prior {
+        Some(_) if gate::never_ours(record) => " untouched".to_owned(),
         Some(_) if !restore::verifies(record) => ", and was not restored".to_owned(),
         Some(prior) => {
             let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use bmc_simulator::PowerState;
 use secrecy::ExposeSecret as _;
+use serde_json::json;
 
 use super::{HELD, configure, configure_with, maintenance};
 use crate::{
@@ -67,6 +68,25 @@ for_each_host! {
         workspace.destroy().await.succeeded();
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switched it on");
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_host_that_cannot_be_booted_is_refused_with_what_to_use(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        let boot =
+            "boot_configuration = { method = \"virtual_media\", image = \"https://images.example/rescue.iso\" }";
+        configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", boot));
+        let said = workspace.try_plan().await.failed();
+        said.says("has no boot override").says("Use hold = \"detach\", which boots it by Redfish");
+        // A host that is free: its own image would boot it, and cost it the content of its disks.
+        let bmc = json!({"address": "ipmi://10.0.0.1", "credentialsName": "node1-bmc"});
+        world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": bmc, "image": null}})).await;
+        configure_with(&world, &workspace, "lock_keys = { node1 = \"rack1-7\" }", &maintenance("bios", boot));
+        let said = workspace.try_plan().await.failed();
+        said.says("The BMC is reached by ipmi").says("spec.image is not written by a maintenance").says("cleans the host's disks");
+        assert_eq!(world.host("node1").await["spec"]["image"], json!(null));
     }
 }
 

@@ -1,8 +1,10 @@
 //! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC simulator behind it.
 
 mod crashes;
+mod economy;
 mod flows;
 mod guide;
+mod lifecycle;
 mod others;
 
 use std::path::Path;

@@ -18,6 +18,32 @@ use tokio::task::JoinHandle;
 
 use super::{super::gate::Gate, turn};
 
+/// A version of the operator: the first one that does what is written here, and all after it up to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// v0.11.0 to v0.12.6.
+    V0_11,
+    /// v0.13.0 to v0.13.2: the deletion of every detached host is delayed.
+    V0_13,
+    /// v0.14.0-rc.0: keyed reboot annotations stay when a host changes its state.
+    V0_14,
+    /// 02aa505: a host counts as detached for a deletion as soon as it is annotated.
+    #[default]
+    Newest,
+}
+
+impl Version {
+    /// Whether every reboot annotation is deleted when a host changes its state.
+    pub fn deletes_keys(self) -> bool {
+        self < Self::V0_14
+    }
+
+    /// Whether `spec.firmware` of the host is serviced at a reboot.
+    pub fn services_firmware_of_the_host(self) -> bool {
+        self < Self::Newest
+    }
+}
+
 /// How the operator is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,8 +51,8 @@ pub struct Options {
     pub steady: Duration,
     /// How long a step of Ironic takes.
     pub step: Duration,
-    /// Whether every reboot annotation is deleted when a host changes its state (up to v0.13.2).
-    pub deletes_keys: bool,
+    /// Which one it is.
+    pub version: Version,
     /// While closed, the operator does nothing.
     pub awake: Gate,
     /// While closed, no host can be registered: the BMC is not accepted.
@@ -40,7 +66,7 @@ impl Default for Options {
         Self {
             steady: Duration::from_millis(300),
             step: Duration::from_millis(100),
-            deletes_keys: false,
+            version: Version::default(),
             awake: Gate::default(),
             registers: Gate::default(),
             detaches: Gate::default(),

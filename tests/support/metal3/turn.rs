@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use super::{
     bmc::Machine,
-    operator::{Node, Operator},
+    operator::{Node, Operator, Version},
 };
 
 const FINALIZER: &str = "baremetalhost.metal3.io";
@@ -40,22 +43,15 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
     }
     let deleting = host.metadata.deletion_timestamp.is_some();
     if !deleting && !host.finalizers().iter().any(|one| one == FINALIZER) {
+        labels_secret(operator, &host).await?;
         operator.update(&host, json!({"metadata": {"finalizers": [FINALIZER]}})).await?;
         return Ok(NOW);
     }
     let (state, status) = (at(&host, "/status/provisioning/state"), at(&host, "/status/operationalStatus"));
     let detach = annotations.get(DETACHED);
-    if deleting {
-        let arguments: Value = detach.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let delays = match detach {
-            Some(_) => arguments["deleteAction"] == "delay",
-            None => status == "detached",
-        };
-        // Where the annotation is gone, the host is attached first.
-        let attaches = detach.is_none() && status == "detached";
-        if !delays && !attaches {
-            return leaves(operator, &host, detach.is_some()).await;
-        }
+    if deleting && let Some(to) = initiates(operator.options.version, &host) {
+        operator.status(&host, json!({"provisioning": {"state": to}})).await?;
+        return Ok(NOW);
     }
     if detach.is_some() && settled(state) {
         return detached(operator, &host).await;
@@ -69,31 +65,69 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
         operator.status(&host, json!({"operationalStatus": if error { "error" } else { "OK" }})).await?;
         return Ok(NOW);
     }
-    if !matches!(state, "" | "unmanaged")
+    if !matches!(state, "" | "unmanaged" | "deleting")
         && let Some(next) = registered(operator, &host).await?
     {
         return Ok(next);
     }
+    if matches!(state, "inspecting" | "provisioning" | "deprovisioning") && clears_keys(operator, &host).await? {
+        return Ok(NOW);
+    }
+    if deleting && matches!(state, "deprovisioning" | "powering off before delete" | "deleting") {
+        return leaves(operator, &host, state).await;
+    }
     moves(operator, &host, state).await
 }
 
-/// The way of a deleted host; `skips`: one that is detached with no delay is only forgotten.
-async fn leaves(operator: &Operator, host: &DynamicObject, skips: bool) -> Turn {
-    let to = match at(host, "/status/provisioning/state") {
-        "deleting" => {
+/// `claimSecret`: the label by which the operator watches the Secrets that it uses.
+async fn labels_secret(operator: &Operator, host: &DynamicObject) -> Result<(), kube::Error> {
+    let name = at(host, "/spec/bmc/credentialsName");
+    let label = json!({"metadata": {"labels": {"environment.metal3.io": "baremetal"}}});
+    match operator.api("Secret").patch(name, &PatchParams::default(), &Patch::Merge(label)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// `checkInitiateDelete`: the state that a deletion begins with; `None`: it has begun, or is delayed.
+fn initiates(version: Version, host: &DynamicObject) -> Option<&'static str> {
+    let (state, detach) = (at(host, "/status/provisioning/state"), host.annotations().get(DETACHED));
+    let is_detached = at(host, "/status/operationalStatus") == "detached";
+    let arguments: Value = detach.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    // Where the annotation is gone, the host is attached first.
+    let delays = if detach.is_some() { arguments["deleteAction"] == "delay" } else { is_detached };
+    let asked = match version {
+        Version::V0_11 => is_detached && matches!(state, "provisioning" | "provisioned" | "externally provisioned"),
+        Version::V0_13 | Version::V0_14 => is_detached,
+        Version::Newest => is_detached || detach.is_some(),
+    };
+    if asked && state != "deleting" {
+        return (!delays).then_some("deleting");
+    }
+    match state {
+        "deprovisioning" | "powering off before delete" | "deleting" => None,
+        "provisioning" | "provisioned" => Some("deprovisioning"),
+        "registering" | "unmanaged" | "" => Some("deleting"),
+        _ => Some("powering off before delete"),
+    }
+}
+
+/// The handlers of the states of a deleted host.
+async fn leaves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
+    let status = match state {
+        "deprovisioning" => json!({"provisioning": {"state": "powering off before delete"}}),
+        "powering off before delete" => {
+            if !is(host, "/spec/disablePowerOff") {
+                Machine::of(operator, host).await?.reset("ForceOff").await?;
+            }
+            json!({"poweredOn": false, "provisioning": {"state": "deleting"}})
+        }
+        _ => {
             operator.nodes.lock().unwrap().remove(&host.name_any());
             operator.update(host, json!({"metadata": {"finalizers": null}})).await?;
             return Ok(None);
         }
-        _ if skips => "deleting",
-        "provisioning" | "provisioned" => "deprovisioning",
-        "registering" | "unmanaged" | "" | "powering off before delete" => "deleting",
-        _ => "powering off before delete",
     };
-    let mut status = json!({"provisioning": {"state": to}});
-    if to == "deleting" {
-        status["poweredOn"] = json!(false);
-    }
     operator.status(host, status).await?;
     Ok(Some(operator.options.step))
 }
@@ -176,6 +210,18 @@ async fn registered(
     Ok(None)
 }
 
+/// `clearRebootAnnotations`; `true`: the host was changed.
+async fn clears_keys(operator: &Operator, host: &DynamicObject) -> Result<bool, kube::Error> {
+    let all = operator.options.version.deletes_keys();
+    let cleared = host.annotations().keys().filter(|key| *key == REBOOT || (all && key.starts_with(REBOOT)));
+    let cleared: serde_json::Map<String, Value> = cleared.map(|key| (key.clone(), Value::Null)).collect();
+    if cleared.is_empty() {
+        return Ok(false);
+    }
+    operator.update(host, json!({"metadata": {"annotations": cleared}})).await?;
+    Ok(true)
+}
+
 /// The handlers of the states.
 async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
     let wants = !at(host, "/spec/image/url").is_empty();
@@ -194,18 +240,6 @@ async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
         _ => None,
     };
     let Some(to) = to else { return steady(operator, host, state).await };
-    if operator.options.deletes_keys && matches!(to, "inspecting" | "provisioning" | "deprovisioning") {
-        let all: serde_json::Map<String, Value> = host
-            .annotations()
-            .keys()
-            .filter(|key| key.starts_with(REBOOT))
-            .map(|key| (key.clone(), Value::Null))
-            .collect();
-        if !all.is_empty() {
-            operator.update(host, json!({"metadata": {"annotations": all}})).await?;
-            return Ok(NOW);
-        }
-    }
     let mut status = goes(to);
     if to == "registering" {
         status["operationalStatus"] = Value::Null;
@@ -245,7 +279,7 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
     }
     let serviced = operator.nodes.lock().unwrap().get(&name).is_some_and(|node| node.serviced);
     let servicing = at(host, "/status/operationalStatus") == "servicing";
-    if servicing || (provisioned && !on && online && !serviced && pending(operator, &name).await?) {
+    if servicing || (provisioned && !on && online && !serviced && pending(operator, host).await?) {
         if !servicing {
             operator.status(host, json!({"operationalStatus": "servicing"})).await?;
             // A service step boots the host's ramdisk.
@@ -282,10 +316,15 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
 }
 
 /// Firmware changes that are made at a reboot.
-async fn pending(operator: &Operator, name: &str) -> Result<bool, kube::Error> {
+async fn pending(operator: &Operator, host: &DynamicObject) -> Result<bool, kube::Error> {
+    let name = &host.name_any();
     let Some(policy) = operator.api("HostUpdatePolicy").get_opt(name).await? else { return Ok(false) };
     if policy.data["spec"]["firmwareSettings"] != "onReboot" {
         return Ok(false);
+    }
+    let (wanted, there) = (host.data.pointer("/spec/firmware"), host.data.pointer("/status/provisioning/firmware"));
+    if operator.options.version.services_firmware_of_the_host() && wanted != there {
+        return Ok(true);
     }
     let Some(settings) = operator.api("HostFirmwareSettings").get_opt(name).await? else { return Ok(false) };
     let conditions = settings.data["status"]["conditions"].clone();

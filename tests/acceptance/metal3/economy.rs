@@ -1,0 +1,114 @@
+//! Many hosts in one run: the API server is asked for each kind once, whatever their number.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::configure_as;
+use crate::{
+    servers::{
+        kubernetes_proxy::{Deal, Proxy, Seen, status},
+        metal3::{operator::Options, world::World},
+    },
+    support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+const MANY: usize = 50;
+
+/// A request, without the name of what it is about: its method, its last part that is a kind, and whether it lists or watches.
+fn kind(seen: &Seen) -> String {
+    let path = seen.path.split('?').next().unwrap_or_default();
+    let kinds = ["baremetalhosts", "secrets", "namespaces"];
+    let parts: Vec<&str> = path.split('/').collect();
+    let at = parts.iter().rposition(|part| kinds.contains(part));
+    let what = match at {
+        Some(at) if seen.is_watch() => format!("watch {}", parts[at]),
+        Some(at) if at + 1 == parts.len() => format!("list {}", parts[at]),
+        Some(at) => format!("one of {}", parts[at]),
+        None => path.to_owned(),
+    };
+    format!("{} {what}", seen.method)
+}
+
+fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for seen in proxy.take_seen() {
+        *all.entry(kind(&seen)).or_default() += 1;
+    }
+    all
+}
+
+/// A configuration of so many maintenances.
+fn maintenances(more: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "all" {{
+  count     = {MANY}
+  server    = "node${{count.index + 1}}"
+  namespace = "ops"
+  name      = "m${{count.index + 1}}"
+  policy    = "Enforced"
+  {more}
+}}
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_hosts_are_refreshed_with_a_few_requests() {
+    // The hosts are asked less often than where there are few, so that the stand-in keeps up.
+    let options = Options { steady: Duration::from_secs(5), ..Options::default() };
+    let world = World::start(MANY, options).await;
+    let proxy = Proxy::to(world.kubernetes).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
+    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(""));
+    let parallel = |command: &'static str| {
+        [command, "-auto-approve", "-input=false", "-no-color", "-parallelism=50"].map(str::to_owned)
+    };
+    let words = parallel("apply");
+    workspace.run(&words.each_ref().map(String::as_str)).await.succeeded();
+
+    proxy.take_seen();
+    workspace.plan().await.is_empty();
+    let asked = counted(&proxy);
+    let all: usize = asked.values().sum();
+    assert!(all < MANY / 2, "{all} requests to read {MANY} hosts: {asked:#?}");
+    assert_eq!(asked["GET list baremetalhosts"], 1, "{asked:#?}");
+
+    // A role that lets no Secrets be listed is enough: then each of them is one request.
+    proxy.rule(|seen| match kind(seen).as_str() {
+        "GET list secrets" => Deal::Answer(403, "", status(403, "Forbidden")),
+        _ => Deal::Pass,
+    });
+    workspace.plan().await.is_empty();
+    let asked = counted(&proxy);
+    assert_eq!((asked["GET one of secrets"], asked["GET list baremetalhosts"]), (MANY, 1), "{asked:#?}");
+    proxy.rule(|_| Deal::Pass);
+    let words = parallel("destroy");
+    workspace.run(&words.each_ref().map(String::as_str)).await.succeeded();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_waiters_cost_one_watch() {
+    let options = Options { steady: Duration::from_secs(5), ..Options::default() };
+    let world = World::start(MANY, options).await;
+    for number in 1..=MANY {
+        let paused = serde_json::json!({"baremetalhost.metal3.io/paused": "by a person"});
+        world.annotate(&format!("node{number}"), paused).await;
+    }
+    let proxy = Proxy::to(world.kubernetes).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
+    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(""));
+    let apply = workspace.start(&["apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=100"]);
+    eventually("all wait", SOON * 4, async || {
+        (apply.log().matches("which another author paused").count() >= MANY).then_some(())
+    })
+    .await;
+    proxy.take_seen();
+    let began = std::time::Instant::now();
+    eventually("some time passes", SOON, async || (began.elapsed() > Duration::from_secs(8)).then_some(())).await;
+    let asked = counted(&proxy);
+    assert!(asked.values().sum::<usize>() < 10, "{asked:#?}");
+    apply.interrupt();
+    apply.wait(SOON * 4).await;
+}

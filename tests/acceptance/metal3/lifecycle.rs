@@ -1,0 +1,191 @@
+//! What is done to a held host beside apply and destroy: import, release and tidy by a person, and a cluster that is away.
+
+use std::fs;
+
+use bmc_simulator::PowerState;
+use serde_json::{Map, Value, json};
+
+use super::{HELD, configure, configure_as, maintenance};
+use crate::{
+    servers::{
+        metal3::{
+            operator::Options,
+            world::{DETACHED, World},
+        },
+        toxiproxy::Toxiproxy,
+    },
+    support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
+};
+
+/// Lets the command line reach the hosts of a world.
+fn reaches(world: &World, workspace: &mut Workspace) {
+    let kubeconfig = world.kubernetes.user("admin", &["system:masters"]).display().to_string();
+    workspace.set("METAL_KUBECONFIG", kubeconfig).set("METAL_KUBE_NAMESPACE", &world.namespace);
+}
+
+/// The arguments of a forced release of `ops/bios` as it is now.
+async fn forced(workspace: &Workspace) -> Vec<String> {
+    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let generation = shown["maintenance"]["generation"].to_string();
+    let words = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+    words.map(str::to_owned).to_vec()
+}
+
+async fn release(workspace: &Workspace) -> Run {
+    let arguments = forced(workspace).await;
+    workspace.metal(&words(&arguments)).await
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// The host is as it was: managed, provisioned, on as its spec says, without a trace of ours; and nothing is locked.
+async fn is_as_before(world: &World, workspace: &Workspace) {
+    let host = world.host("node1").await;
+    assert_eq!(host["status"]["operationalStatus"], "OK", "{host}");
+    assert_eq!(host["status"]["provisioning"]["state"], "provisioned", "{host}");
+    assert_eq!((&host["spec"]["online"], &host["status"]["poweredOn"]), (&json!(true), &json!(true)), "{host}");
+    assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+for_each_host! {
+    async fn a_held_host_is_imported_and_released_without_its_state(host) {
+        let world = World::start(1, Options::default()).await;
+        let mut workspace = Workspace::new(host);
+        reaches(&world, &mut workspace);
+        let body = maintenance("bios", "server_power = \"Off\"");
+        configure(&world, &workspace, &body);
+        workspace.apply().await.succeeded();
+        let before = world.host("node1").await;
+        workspace.run(&["state", "rm", HELD]).await.succeeded();
+        workspace.import(HELD, "ops/bios").await.succeeded();
+        workspace.plan().await.is_empty();
+        assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+        if host == Host::Terraform {
+            let other = workspace.beside();
+            let identity = "identity = {\n    namespace = \"ops\"\n    name = \"bios\"\n  }";
+            configure(&world, &other, &format!("{body}\nimport {{\n  to = {HELD}\n  {identity}\n}}\n"));
+            other.plan().await.run.says("1 to import, 0 to add, 0 to change, 0 to destroy");
+            other.apply().await.succeeded();
+            other.plan().await.is_empty();
+        }
+
+        fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
+        release(&workspace).await.succeeded().says("is as it was");
+        is_as_before(&world, &workspace).await;
+        // The configuration is still there. It takes the host again once a person allows it.
+        workspace.apply().await.failed().says("was released by a person");
+        workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
+        workspace.apply().await.succeeded();
+        assert_eq!(world.host("node1").await["status"]["operationalStatus"], "detached");
+        workspace.destroy().await.succeeded();
+        is_as_before(&world, &workspace).await;
+    }
+}
+
+for_each_host! {
+    async fn a_run_that_was_killed_while_it_entered_is_released_by_a_person(host) {
+        let world = World::start(1, Options::default()).await;
+        let awake = world.running.operator.options.awake.clone();
+        let mut workspace = Workspace::new(host);
+        reaches(&world, &mut workspace);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+        // Killed before the operator saw it, and once it was detached.
+        for detached in [false, true] {
+            if !detached {
+                awake.close();
+            }
+            let apply = workspace.start_apply();
+            world
+                .until("node1", "entered", |host| {
+                    !host["metadata"]["annotations"][DETACHED].is_null()
+                        && (!detached || host["status"]["operationalStatus"] == "detached")
+                })
+                .await;
+            apply.kill_everything();
+            drop(apply);
+            // It has the lock, so that nothing of it is an orphan.
+            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            assert!(!world.host("node1").await["metadata"]["annotations"][DETACHED].is_null());
+            awake.open();
+            let said = release(&workspace).await.succeeded();
+            // Detached by the operator, and perhaps not seen so by the run that was killed.
+            assert!(detached || said.words().contains("had not been touched"), "{}", said.words());
+            is_as_before(&world, &workspace).await;
+            workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
+        }
+    }
+}
+
+for_each_host! {
+    async fn a_hold_that_a_dead_run_left_behind_is_tidied_and_the_marks_of_others_stay(host) {
+        let world = World::start(1, Options::default()).await;
+        let mut workspace = Workspace::new(host);
+        reaches(&world, &mut workspace);
+        configure(&world, &workspace, &maintenance("bios", ""));
+        workspace.apply().await.succeeded();
+        let held = world.host("node1").await;
+        workspace.destroy().await.succeeded();
+        is_as_before(&world, &workspace).await;
+        // As if the run that ended it had died between its record and the host.
+        let ours: Map<String, Value> = held["metadata"]["annotations"].as_object().unwrap().clone();
+        let change = json!({"metadata": {"annotations": ours}, "spec": {"consumerRef": held["spec"]["consumerRef"]}});
+        world.merge("BareMetalHost", "node1", change).await;
+        world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
+        eventually("nothing of ours is on the host", SOON * 2, async || {
+            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            world.traces("node1").await.is_empty().then_some(())
+        })
+        .await;
+        world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
+        // What a person did stays.
+        world.annotate("node1", json!({DETACHED: "disk swap by carol"})).await;
+        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
+        assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
+    }
+}
+
+for_each_host! {
+    async fn a_cluster_that_is_away_during_a_release_is_waited_out(host) {
+        let world = World::start(1, Options::default()).await;
+        let awake = world.running.operator.options.awake.clone();
+        let way = Toxiproxy::to(&world.kubernetes.host());
+        let kubeconfig = world.kubernetes.kubeconfig_at(&format!("https://{}", way.host()), "admin");
+        let mut workspace = Workspace::new(host);
+        reaches(&world, &mut workspace);
+        workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
+        configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
+
+        // Away before the first change, and while the operator manages the host again; by a person, and by destroy.
+        for by_hand in [true, false] {
+            workspace.apply().await.succeeded();
+            let arguments = forced(&workspace).await;
+            let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
+            way.cut();
+            let releases =
+                if by_hand { workspace.start_metal(&words(&arguments)) } else { workspace.start_destroy() };
+            eventually("it tries again", SOON, async || {
+                (releases.output() + &releases.log()).contains("trying again").then_some(())
+            })
+            .await;
+            assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
+            awake.close();
+            way.mend();
+            world.until("node1", "released", |host| host["metadata"]["annotations"][DETACHED].is_null()).await;
+            way.cut();
+            awake.open();
+            world.until("node1", "on again", |host| host["status"]["poweredOn"] == true).await;
+            assert!(!world.traces("node1").await.is_empty(), "our annotations stay until the operator was heard");
+            way.mend();
+            releases.wait(SOON * 4).await.succeeded();
+            is_as_before(&world, &workspace).await;
+            if by_hand {
+                workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
+            }
+        }
+    }
+}
