@@ -24,6 +24,7 @@ mod host;
 mod ironic;
 mod manifest;
 mod measure;
+mod metal3;
 mod plain_client;
 mod plan;
 mod provider;
@@ -82,6 +83,9 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("cluster") {
         rows.extend(cluster::measure().await);
+    }
+    if wanted("metal3") {
+        rows.extend(metal3::measure().await);
     }
     // Only where it is named: a whole run would take minutes longer.
     if named.iter().any(|of| of == "ironic") {

@@ -1,6 +1,10 @@
 //! The same refresh by `kubernetes_manifest`, for whoever has that provider: `KUBERNETES_PROVIDER` names its program. No registry
 //! of programs is asked, and the Go module proxy has none of its newer versions.
-use std::{env, fs, path::PathBuf, time::Instant};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -18,9 +22,6 @@ const SOURCE: &str = "example.com/other/kubernetes";
 
 /// Has a real host refresh a state that holds these objects; in words, what that took. `None`: the program was not given.
 pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<String> {
-    let program = PathBuf::from(env::var_os("KUBERNETES_PROVIDER")?);
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
     let kubeconfig = world.kubernetes.user(USER, &["system:masters"]);
     let listed = world.list(kind).await;
     let manifest = |key: &Key| {
@@ -32,18 +33,30 @@ pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<Strin
             "spec": object.data["spec"],
         })
     };
-    let instances: Vec<Value> = objects
+    let took = of(&kubeconfig, objects.iter().map(manifest).collect()).await?;
+    let asked = world.requests_of(USER);
+    let count = |verb: &str| asked.iter().filter(|request| request.verb == verb).count();
+    let (lists, gets) = (count("list"), count("get"));
+    Some(format!("{lists} lists and {gets} gets of {} requests, {} with its host", asked.len(), ms(took)))
+}
+
+/// The same for these manifests, reached with a kubeconfig; how long it took.
+pub async fn of(kubeconfig: &Path, manifests: Vec<Value>) -> Option<Duration> {
+    let program = PathBuf::from(env::var_os("KUBERNETES_PROVIDER")?);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
+    let name = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().to_owned();
+    let instances: Vec<Value> = manifests
         .iter()
-        .map(|key| {
-            let value = manifest(key);
-            let both = json!({ "type": type_of(&value), "value": value });
+        .map(|value| {
+            let both = json!({ "type": type_of(value), "value": value });
             json!({
-                "index_key": key.name, "schema_version": 1,
+                "index_key": name(value), "schema_version": 1,
                 "attributes": { "manifest": both, "object": both },
             })
         })
         .collect();
-    let manifests: serde_json::Map<_, _> = objects.iter().map(|key| (key.name.clone(), manifest(key))).collect();
+    let manifests: serde_json::Map<_, _> = manifests.into_iter().map(|manifest| (name(&manifest), manifest)).collect();
     write("manifests.json", Value::Object(manifests).to_string());
     write(
         "main.tf",
@@ -79,10 +92,7 @@ pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<Strin
         .unwrap();
     let took = begin.elapsed();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let asked = world.requests_of(USER);
-    let count = |verb: &str| asked.iter().filter(|request| request.verb == verb).count();
-    let (lists, gets) = (count("list"), count("get"));
-    Some(format!("{lists} lists and {gets} gets of {} requests, {} with its host", asked.len(), ms(took)))
+    Some(took)
 }
 
 /// The type of a value as a state writes it.
