@@ -131,7 +131,7 @@ async fn a_flow_costs_few_requests() {
     for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 17)] {
         // What is read serves for a second: on a machine that is busy with other tests a flow may be slower than that.
         for left in (0..3).rev() {
-            let played = play(power).await;
+            let played = Box::pin(play(power)).await;
             for (what, requests) in ["hold", "release"].into_iter().zip(&played) {
                 println!("{power:?} {what}: {}\n  {}", requests.len(), requests.join("\n  "));
             }

@@ -256,12 +256,11 @@ token_cache_time = {cached}
 
     /// Says in the catalog where Ironic is. The last word counts.
     pub async fn list_ironic(&self, url: &str) {
-        let service = match self.id_of("services", "ironic").await {
-            Some(service) => service,
-            None => {
-                let service = json!({ "service": { "name": "ironic", "type": "baremetal" } });
-                self.call(Method::POST, "/services", service).await["service"]["id"].as_str().unwrap().to_owned()
-            }
+        let service = if let Some(service) = self.id_of("services", "ironic").await {
+            service
+        } else {
+            let service = json!({ "service": { "name": "ironic", "type": "baremetal" } });
+            self.call(Method::POST, "/services", service).await["service"]["id"].as_str().unwrap().to_owned()
         };
         let listed = self.call(Method::GET, &format!("/endpoints?service_id={service}"), Value::Null).await;
         let endpoint = json!({ "endpoint": {
