@@ -131,7 +131,7 @@ async fn serve(stream: TcpStream, http: &reqwest::Client, url: &str, state: &Mut
             if name == "content-length" {
                 length = value.trim().parse().ok()?;
             }
-            headers.push_str(&format!("{name}:{value}"));
+            headers.extend([name.as_str(), ":", value]);
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.ok()?;
