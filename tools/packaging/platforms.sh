@@ -17,8 +17,8 @@ triple_of() {
     esac
 }
 
-# What a release makes when no platform is named: what was linked on a Linux machine and run. windows_amd64 can be named, and
-# has only been compiled so far. macOS needs Apple's frameworks, which its licence binds to Macs: those programs are built there
+# What a release makes when no platform is named: what was linked on a Linux machine and run. windows_amd64 can be named: it
+# is linked, and was never run. macOS needs Apple's frameworks, which its licence binds to Macs: those programs are built there
 # and given to tools/release as OS_ARCH=PROGRAM.
 # shellcheck disable=SC2034
 LINKED_HERE=(linux_amd64 linux_arm64)
