@@ -296,16 +296,12 @@ const OF_0_1_0: &str = "
     GRANT INSERT, DELETE ON metal.approvals TO metal_approver;
     GRANT INSERT ON metal.audit TO metal_approver";
 
-/// A database of schema 1 is used as it is; `store migrate` takes from its roles what they need no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
+/// Makes the schema of version 0.1.0.
+async fn migrate_to_schema_1(owner: &str) {
     use std::borrow::Cow;
 
     use sqlx::{ConnectOptions as _, Connection as _, migrate::Migrator};
     static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
-    let server = Postgres::start(&[]);
-    let database = server.database();
-    let owner = server.url("postgres", &database);
     let first = Migrator {
         migrations: MIGRATIONS.iter().filter(|migration| migration.version == 1).cloned().collect(),
         table_name: Cow::Borrowed("metal.schema_versions"),
@@ -315,6 +311,33 @@ async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
     let mut db = owner.parse::<sqlx::postgres::PgConnectOptions>().unwrap().connect().await.unwrap();
     first.run_direct(None, &mut db, false).await.unwrap();
     db.close().await.unwrap();
+}
+
+/// A session that has migrated forgot the statements that were prepared in it, and the store goes on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_that_migrates_goes_on() {
+    let server = Postgres::start(&[]);
+    let owner = server.url("postgres", &server.database());
+    migrate_to_schema_1(&owner).await;
+    let store = postgres(&owner, WrongClock::next()).await.unwrap();
+    // More at once than there are sessions, so that each session has prepared statements, and is used afterwards.
+    let use_every_session = || futures_util::future::join_all((0..32).map(|_| store.view_all()));
+    for read in use_every_session().await {
+        read.unwrap();
+    }
+    store.migrate().await.unwrap();
+    for read in use_every_session().await {
+        read.unwrap();
+    }
+}
+
+/// A database of schema 1 is used as it is; `store migrate` takes from its roles what they need no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
+    let server = Postgres::start(&[]);
+    let database = server.database();
+    let owner = server.url("postgres", &database);
+    migrate_to_schema_1(&owner).await;
     server.sql(&database, OF_0_1_0);
     let open = async |role: &str| postgres(&server.url(role, &database), WrongClock::next()).await.unwrap();
     let (runs, approves) = (open(RUNNER).await, open(APPROVER).await);

@@ -103,7 +103,8 @@ async fn run(db: &mut PgConnection, new: bool, faults: &Faults) -> Result<(), St
         return Ok(());
     }
     // Behind a pooler a session may have been another client's. sqlx names its statements in every session alike, and those
-    // of migrations cannot be left without a name.
+    // of migrations cannot be left without a name. sqlx forgets its own first: it would use them after the migration.
+    db.clear_cached_statements().await.map_err(|error| faults.sqlx(&error))?;
     sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     let migrations = Migrator {
         migrations: MIGRATIONS.migrations.clone(),
