@@ -1,5 +1,5 @@
 //! What makes a backend configurable. A backend brings all of it in its own folder; the one line outside is its entry in
-//! [`PLUGINS`], or, for one that is no part of this crate, in the `main` of a program that has it (`program.rs`).
+//! [`PLUGINS`]. A backend from another crate is registered by the `main` of its own program (`program.rs`).
 
 use std::{
     collections::BTreeMap,

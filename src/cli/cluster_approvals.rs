@@ -186,8 +186,8 @@ impl OwnerCommands for InCluster<'_> {
         }
         if !before.ours {
             return Err(CommandError::Other(format!(
-                "the {place} is left as it is, in {address}: it was not written by `approve` of the owner {:?}. Whoever wrote it \
-                 takes it back: a metal_maintenance_approval when it is destroyed, a person with kubectl",
+                "the {place} was not removed, in {address}: its author is not `approve` of the owner {:?}. Only its author can \
+                 remove it: destroy its metal_maintenance_approval, or, if a person wrote it, use kubectl",
                 self.engine.owner()
             )));
         }
@@ -205,7 +205,7 @@ impl OwnerCommands for InCluster<'_> {
             text.push_str(&format!("{id} has started and goes on\n"));
         }
         if still {
-            text.push_str("Another author has approved meanwhile; that is left as it is\n");
+            text.push_str("Another author has approved meanwhile; that approval stays\n");
         } else if !asked.is_empty() {
             text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
         }

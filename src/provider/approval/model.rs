@@ -47,7 +47,7 @@ outputs!(ApprovalModel {
     after_apply {
         claim: String, "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.";
         id: String, "Of this approval.";
-        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` as long as the key is there, then `Used`: the operator took it away when the last request ended, or somebody did.";
+        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` while the ServerClaim has the key, then `Used`: the key was removed by the operator when the last ServerMaintenance ended, or by a person.";
         approved_by: String, "Who gave it.";
         approved_at: String, "When it was given (RFC 3339, UTC).";
         lock_key: String, "The server's hardware identity, with which it is kept.";

@@ -78,7 +78,8 @@ impl ClaimModel {
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
     }
 
-    /// What was configured, as it is now: somebody may have changed it. `made`: how Secrets begin that were made of files.
+    /// Copies the claim of the cluster into the configured attributes, so that a plan shows drift. `made`: prefix of the names of
+    /// Secrets that the provider makes from Ignition files.
     pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());

@@ -79,7 +79,7 @@ for_each_host! {
         // With kubectl, as the message says.
         world.approve("owners", "claim1").await;
         metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from another author; nothing was written");
-        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("is left as it is");
+        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("was not removed");
         assert!(world.marks("owners", "claim1").await.contains(&approved));
         world.withdraw("owners", "claim1").await;
 
@@ -87,7 +87,7 @@ for_each_host! {
         let theirs = ours.beside();
         configure(&world, &theirs, "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n");
         theirs.apply().await.succeeded();
-        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("is left as it is");
+        metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("was not removed");
         assert!(world.marks("owners", "claim1").await.contains(&approved));
         theirs.destroy().await.succeeded();
         assert!(!world.marks("owners", "claim1").await.contains(&approved));
