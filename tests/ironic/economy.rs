@@ -4,20 +4,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use terraform_provider_metal::{
     backend::ironic::IronicAccess,
     clock::{Clock, SystemClock},
-    engine::{Control, Engine, Nodes, Parts, Tuning, Wish},
+    engine::{Control, Engine, Wish},
     maintenance::{
         decide::Finish,
-        ids::{MaintenanceId, Runner, RunnerId},
+        ids::MaintenanceId,
         lock::AskingState,
         machine::PowerTarget,
         spec::{Kind, Spec, WaitFor},
         state::Ending,
     },
-    probe::{Probe, ProbeError},
     store::{MemoryStore, Store},
 };
 use tokio_util::sync::CancellationToken;
@@ -25,21 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     bench::{Bench, backend},
     proxy::Proxy,
+    support::parts::parts,
 };
-
-/// No image is booted.
-#[derive(Debug)]
-struct NoImage;
-
-#[async_trait]
-impl Probe for NoImage {
-    async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
-        Ok(())
-    }
-    async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
-        Ok(())
-    }
-}
 
 /// A process of its own.
 fn process(url: &str, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Engine {
@@ -47,28 +32,7 @@ fn process(url: &str, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Engine 
     let ironic = backend(url, IronicAccess::Open, |settings| {
         settings.lock_keys = BTreeMap::from([("n1".to_owned(), key.clone())]);
     });
-    Engine::new(Parts {
-        store: Arc::clone(store),
-        backend: Arc::new(ironic),
-        probe: Arc::new(NoImage),
-        clock: Arc::clone(clock),
-        runner: Runner {
-            id: RunnerId(uuid::Uuid::new_v4().to_string()),
-            user: "tests".into(),
-            host: "tests".into(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        },
-        owner: "tests".into(),
-        windows: BTreeMap::new(),
-        always_perform: false,
-        nodes: Nodes::default(),
-        gates: Vec::new(),
-        tuning: Tuning::default(),
-    })
+    Engine::new(parts(store, Arc::new(ironic), clock))
 }
 
 /// The requests, without polls of the conductor.

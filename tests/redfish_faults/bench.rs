@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bmc_simulator::{
     Accepted, EventKind, JournalQuery, Personality, PowerState, Simulator, SimulatorConfig, SystemStatus,
 };
@@ -16,20 +15,19 @@ use terraform_provider_metal::{
         Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust,
     },
     clock::{Clock, SystemClock},
-    engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
+    engine::{Control, Driven, Engine, EngineError, Parts, Tuning, Wish},
     maintenance::{
         decide::Finish,
-        ids::{MaintenanceId, Runner, RunnerId, Uid},
+        ids::{MaintenanceId, Uid},
         power::Limits,
         spec::WaitFor,
         state::{Ending, Phase},
     },
-    probe::{Probe, ProbeError},
     store::{MemoryStore, Store},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{faults::Kind, flows::Flow, judge};
+use crate::{faults::Kind, flows::Flow, judge, parts::parts};
 
 /// Time limit of one request.
 pub const REQUEST: Duration = Duration::from_millis(400);
@@ -52,20 +50,6 @@ impl Row {
     /// Whether it opens or ends a session.
     pub fn is_of_sessions(&self) -> bool {
         self.path.contains("/Sessions")
-    }
-}
-
-/// Images are not what this is about.
-#[derive(Debug)]
-struct AnyImage;
-
-#[async_trait]
-impl Probe for AnyImage {
-    async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
-        Ok(())
-    }
-    async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
-        Ok(())
     }
 }
 
@@ -152,25 +136,6 @@ impl Bench {
             patience: Patience { away: Duration::from_millis(600), doubt: Duration::from_millis(300) },
         };
         Engine::new(Parts {
-            store: Arc::clone(&self.store),
-            backend: Arc::new(RedfishBackend::new(settings, &self.clock).unwrap()),
-            probe: Arc::new(AnyImage),
-            clock: Arc::clone(&self.clock),
-            runner: Runner {
-                id: RunnerId(uuid::Uuid::new_v4().to_string()),
-                user: "tests".into(),
-                host: "tests".into(),
-                pid: 1,
-                process: String::new(),
-                run: None,
-                url: None,
-                commit: None,
-            },
-            owner: "tests".into(),
-            windows: BTreeMap::new(),
-            always_perform: false,
-            nodes: Nodes::default(),
-            gates: Vec::new(),
             tuning: Tuning {
                 limits: Limits {
                     graceful_shutdown: Duration::from_millis(1200),
@@ -187,6 +152,7 @@ impl Bench {
                 poll: Duration::from_millis(60),
                 ..Tuning::default()
             },
+            ..parts(&self.store, Arc::new(RedfishBackend::new(settings, &self.clock).unwrap()), &self.clock)
         })
     }
 

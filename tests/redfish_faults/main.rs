@@ -12,6 +12,8 @@ mod economy;
 mod faults;
 mod flows;
 mod judge;
+#[path = "../support/parts.rs"]
+mod parts;
 mod personalities;
 #[path = "../support/simulated.rs"]
 mod simulated;

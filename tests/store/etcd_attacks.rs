@@ -6,7 +6,7 @@ use etcd_client::{Client, ConnectOptions, Permission};
 use terraform_provider_metal::{
     maintenance::{
         approval::{Claim, Scope},
-        ids::Uid,
+        ids::{LockKey, Uid},
         lock::Request,
         spec::{Policy, Spec},
     },
@@ -81,16 +81,22 @@ impl Guarded {
     }
 }
 
+/// A store with a runner, an approver and a claimed server.
+async fn claimed() -> (Guarded, Arc<EtcdStore>, Arc<EtcdStore>, LockKey) {
+    let guarded = Guarded::start().await;
+    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
+    let k = key("k");
+    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    (guarded, runs, approves, k)
+}
+
 fn asks(name: &str, n: u32) -> Request {
     Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_written_below_old_deletes_no_lock() {
-    let guarded = Guarded::start().await;
-    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
-    let k = key("k");
-    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (guarded, runs, approves, k) = claimed().await;
     let wish = asks("a", 1);
     let (uid, fence) = join(&*runs, &k, &wish).await.unwrap();
     approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
@@ -204,10 +210,7 @@ async fn a_used_approval_stays_used() {
 /// An approval that a store was given by an earlier version has no seal; the owner's next word gives it one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approval_of_an_earlier_version_counts_once() {
-    let guarded = Guarded::start().await;
-    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
-    let k = key("k");
-    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (guarded, runs, approves, k) = claimed().await;
     let wish = asks("a", 1);
     let (uid, fence) = join(&*runs, &k, &wish).await.unwrap();
     let given = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
@@ -232,10 +235,7 @@ async fn an_approval_of_an_earlier_version_counts_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_is_over_for_long_enough_is_forgotten() {
-    let guarded = Guarded::start().await;
-    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
-    let k = key("k");
-    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (guarded, runs, approves, k) = claimed().await;
     let (uid, fence) = join(&*runs, &k, &asks("a", 1)).await.unwrap();
     approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
     assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());
@@ -307,10 +307,7 @@ async fn words_that_cannot_be_read_freeze_no_server() {
 /// Lines are in the reach of the roles that write them; what they are a chain with is not, or the anchor tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_that_rewrites_lines_of_another_is_named() {
-    let guarded = Guarded::start().await;
-    let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
-    let k = key("k");
-    apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
+    let (guarded, runs, approves, k) = claimed().await;
     let (uid, fence) = join(&*runs, &k, &asks("a", 1)).await.unwrap();
     approve(&*approves, &k, &approval(Scope::All)).await.unwrap();
     assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());

@@ -11,6 +11,7 @@ pub mod keystone;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
 pub mod metal3;
+pub mod parts;
 pub mod postgres;
 pub mod server;
 pub mod toxiproxy;

@@ -14,7 +14,7 @@ use crate::{
 use crate::provider::{
     approval::lifecycle::{ApprovalLifecycle, ListedApproval, shown},
     approval::model::ApprovalModel,
-    shared::diagnostics::of_engine,
+    shared::diagnostics::{of_engine, value_or_error},
     shared::private::Owned,
     shared::values::{bad, given},
 };
@@ -185,7 +185,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         Some((model, owned))
     }
 
-    /// One that was used or taken away is no drift: giving it again is a decision.
+    /// Reports a used or removed approval, but not as drift: to approve again is a decision.
     async fn read(
         &self,
         diags: &mut Diagnostics,
@@ -218,7 +218,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
             diags.add_warning(diagnostic(
                 "An approval is not in force any more",
                 format!(
-                    "{server}: {} is gone. It was used, and taken away when the last request had ended, or somebody took it away. \
+                    "{server}: {} is gone. It was removed after the last external request ended, or by a person. \
                      Not approved now: {}. Approve again by replacing this resource (-replace).",
                     seen.place,
                     waiting.join("; ")
@@ -231,13 +231,8 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
 
     async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()> {
         let Some(word) = remembered(model, private) else { return Some(()) };
-        match self.engine.take_word(self.there, &word).await {
-            Ok(()) => Some(()),
-            Err(error) => {
-                diags.add_error(of_engine(given(&model.server).unwrap_or_default(), &error));
-                None
-            }
-        }
+        value_or_error(diags, given(&model.server).unwrap_or_default(), self.engine.take_word(self.there, &word).await)
+            .map(drop)
     }
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {

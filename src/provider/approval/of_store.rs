@@ -18,7 +18,7 @@ use crate::{
 use crate::provider::{
     approval::lifecycle::{ApprovalLifecycle, ListedApproval, shown},
     approval::model::ApprovalModel,
-    shared::diagnostics::{kept, of_engine},
+    shared::diagnostics::{kept, of_engine, value_or_error},
     shared::list_filter::not_listed,
     shared::private::Owned,
     shared::values::{bad, given},
@@ -221,24 +221,11 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
         let uid = given(&model.id).map(|id| Uid(id.to_owned()));
         let private = Owned::of_destroyed(self.engine, private.clone(), uid, &model.lock_key);
         let owned = Owned::here(diags, self.engine, &private, &format!("The approval on {server}"))?;
-        match self.engine.withdraw_approval(&owned.key(), &owned.own_uid()).await {
-            Ok(_) => Some(()),
-            Err(error) => {
-                diags.add_error(of_engine(&server, &error));
-                None
-            }
-        }
+        value_or_error(diags, &server, self.engine.withdraw_approval(&owned.key(), &owned.own_uid()).await).map(drop)
     }
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
-        let views = match self.engine.views().await {
-            Ok(views) => views,
-            Err(error) => {
-                diags.add_error(of_engine(id, &error));
-                return None;
-            }
-        };
-        for view in &views {
+        for view in &value_or_error(diags, id, self.engine.views().await)? {
             let Some(approval) = view.lock.ownership.approval(&Uid(id.to_owned())) else { continue };
             let refused =
                 view.lock.ownership.claim.as_ref().and_then(|claim| claim.allows_owner(self.engine.owner()).err());
@@ -252,8 +239,8 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
             return Some((model, Owned::new(self.engine, &view.lock.key, &approval.uid)));
         }
         diags.add_error(diagnostic(
-            format!("There is no approval {id}"),
-            format!("{} knows none with this id; `claims --json` shows them.", self.engine.store().address()),
+            format!("Approval {id} was not found"),
+            format!("{} has no approval with this id; `claims --json` lists them.", self.engine.store().address()),
             AttributePath::root(),
         ));
         None

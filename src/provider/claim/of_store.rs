@@ -14,7 +14,7 @@ use crate::provider::{
     claim::data_source::ClaimLook,
     claim::lifecycle::{ClaimLifecycle, ListedClaim},
     claim::model::{AskedModel, ClaimModel, tell},
-    shared::diagnostics::{kept, of_engine},
+    shared::diagnostics::{kept, of_engine, value_or_error},
     shared::private::Owned,
     shared::values::{given, known},
 };
@@ -98,13 +98,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
             _ => private.clone(),
         };
         let owned = Owned::here(diags, self.engine, &private, &format!("The claim on {server}"))?;
-        match self.engine.unclaim(&owned.key(), &owned.own_uid()).await {
-            Ok(_) => Some(()),
-            Err(error) => {
-                diags.add_error(of_engine(&server, &error));
-                None
-            }
-        }
+        value_or_error(diags, &server, self.engine.unclaim(&owned.key(), &owned.own_uid()).await).map(drop)
     }
 
     async fn read(&self, diags: &mut Diagnostics, mut model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel> {
@@ -127,14 +121,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
     }
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)> {
-        let views = match self.engine.views().await {
-            Ok(views) => views,
-            Err(error) => {
-                diags.add_error(of_engine(id, &error));
-                return None;
-            }
-        };
-        for view in &views {
+        for view in &value_or_error(diags, id, self.engine.views().await)? {
             let Some(claim) = view.lock.ownership.claim.as_ref().filter(|claim| claim.id.to_string() == id) else {
                 continue;
             };

@@ -23,7 +23,7 @@ use crate::{
 use crate::provider::{
     lock::model::{LockModel, lock_schema},
     shared::cell::Cell,
-    shared::diagnostics::of_engine,
+    shared::diagnostics::{of_engine, value_or_error},
     shared::effect,
     shared::private::Private,
     shared::prospect::PlannedRequest,
@@ -84,13 +84,7 @@ impl ServerLock {
         let asking = AskingState { state: Private::new_state(), adopt: false };
         let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking };
         let control = Control { stop: self.cell.stop.clone(), timeout, release_timeout };
-        let driven = match engine.open(&wish, &control).await {
-            Ok(driven) => driven,
-            Err(error) => {
-                diags.add_error(of_engine(&server, &error));
-                return None;
-            }
-        };
+        let driven = value_or_error(diags, &server, engine.open(&wish, &control).await)?;
         if driven.finish != Finish::Reached {
             diags.add_error(not_opened(&driven, timeout));
             return None;

@@ -28,7 +28,7 @@ use crate::provider::{
     operation::model::OperationModel,
     operation::plan::review_operation,
     shared::cell::Cell,
-    shared::diagnostics::of_engine,
+    shared::diagnostics::{of_engine, value_or_error},
     shared::effect,
     shared::own_turn::hold_named,
     shared::review,
@@ -85,13 +85,7 @@ impl ServerOperationAction {
         let listening = engine.listen(&id, move |line| shown.tell(line));
         let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
         let control = self.control(model);
-        let invoked = match engine.invoke(&wish, &control).await {
-            Ok(invoked) => invoked,
-            Err(error) => {
-                diags.add_error(of_engine(&server, &error));
-                return None;
-            }
-        };
+        let invoked = value_or_error(diags, &server, engine.invoke(&wish, &control).await)?;
         drop(listening);
         let made = conclude(diags, &invoked, &wish, control.timeout)?;
         // A host that is gone has not learned of it: then the next invocation reports it.

@@ -1,6 +1,6 @@
 //! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and what to do.
 
-use tf_provider::{AttributePath, Diagnostic};
+use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 
 use crate::{
     backend::BackendError,
@@ -22,6 +22,15 @@ const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. 
 /// What to do about a store that lost commits.
 pub(in crate::provider) const AFTER_A_RESTORE: &str = "A backup, a snapshot or a standby replaced newer data. Stop all runs, then follow \
     the guide \"After a restore\": terraform-provider-metal store restored --reason TEXT.";
+
+/// Returns the value of an operation on a server, or adds the diagnostic of its failure.
+pub(in crate::provider) fn value_or_error<T>(
+    diags: &mut Diagnostics,
+    server: &str,
+    result: Result<T, EngineError>,
+) -> Option<T> {
+    result.map_err(|error| diags.add_error(of_engine(server, &error))).ok()
+}
 
 /// The diagnostic of a failed operation on a server.
 pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {

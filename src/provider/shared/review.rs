@@ -23,7 +23,7 @@ use crate::{
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
-    shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent},
+    shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent, value_or_error},
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
     shared::values::{Text, bad, given},
@@ -264,13 +264,7 @@ async fn server(
     spec: &Spec,
     boot_at: Option<&AttributePath>,
 ) -> Option<Seen> {
-    let machine = match engine.machine(&spec.server) {
-        Ok(machine) => machine,
-        Err(error) => {
-            diags.add_error(of_engine(&spec.server, &error));
-            return None;
-        }
-    };
+    let machine = value_or_error(diags, &spec.server, engine.machine(&spec.server))?;
     let capabilities = match machine.capabilities().await {
         Ok(capabilities) => capabilities,
         Err(error) if error.is_transient() || unchecked(&error) => {

@@ -5,7 +5,10 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use reqwest::Method;
 use serde_json::json;
 
-use super::{HELD, SYSTEM, maintenance};
+use super::{
+    HELD, configure_with, maintenance,
+    services::{ADDRESS, service},
+};
 use crate::{
     servers::{
         ironic::{Ironic, Options},
@@ -69,21 +72,8 @@ impl Cloud {
     /// Writes a configuration that reaches Ironic by a cloud of `clouds.yaml`, and that file.
     fn configure(&self, workspace: &Workspace, cloud: &str, body: &str) {
         workspace.write("clouds.yaml", &self.clouds);
-        workspace.configure(&format!(
-            r#"
-provider "metal" {{
-  graceful_shutdown_timeout = "20s"
-  power_timeout             = "20s"
-  ironic = {{
-    cloud              = "{cloud}"
-    clouds_file        = "clouds.yaml"
-    soft_power_timeout = "5s"
-    lock_keys          = {{ n1 = "{SYSTEM}" }}
-  }}
-}}
-{body}
-"#
-        ));
+        let reach = format!("cloud = \"{cloud}\"\n    clouds_file = \"clouds.yaml\"");
+        configure_with(&reach, workspace, body);
     }
 }
 
@@ -137,22 +127,6 @@ for_each_host! {
     }
 }
 
-const SERVICE: &str = "metal_server_operation.service";
-
-fn service(what: &str) -> String {
-    format!(
-        r#"
-resource "metal_server_operation" "service" {{
-  server    = "n1"
-  namespace = "ops"
-  name      = "firmware"
-  policy    = "Enforced"
-  service   = {{ {what} }}
-}}
-"#
-    )
-}
-
 for_each_host! {
     async fn services_need_the_role_of_their_own_policy_file(host) {
         let cloud = Cloud::new().await;
@@ -163,13 +137,13 @@ for_each_host! {
         let workspace = Workspace::new(host);
         let (steps, book) = ("steps = [{ interface = \"vendor\", step = \"log_passthrough\" }]", "runbook = \"CUSTOM_FW\"");
         // The role of holds alone may not begin one.
-        cloud.configure(&workspace, "ci", &service(steps));
+        cloud.configure(&workspace, "ci", &service(steps, ""));
         workspace.apply().await.failed().says("baremetal:node:set_provision_state").says("lists the policy rules");
         assert!(cloud.ironic.history("n1", "servicing_start").await.is_empty());
         for (number, what) in [steps, book].into_iter().enumerate() {
-            cloud.configure(&workspace, "firmware", &service(what));
+            cloud.configure(&workspace, "firmware", &service(what, ""));
             workspace.apply().await.succeeded();
-            let made = workspace.resource(SERVICE).await.unwrap();
+            let made = workspace.resource(ADDRESS).await.unwrap();
             assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
             assert_eq!(cloud.ironic.history("n1", "servicing_start").await.len(), number + 1);
         }

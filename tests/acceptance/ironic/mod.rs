@@ -25,13 +25,18 @@ pub fn configure(ironic: &Ironic, workspace: &Workspace, body: &str) {
 
 /// The same with another way to it.
 pub fn configure_at(url: &str, workspace: &Workspace, body: &str) {
+    configure_with(&format!("endpoint = \"{url}\""), workspace, body);
+}
+
+/// Writes a configuration whose `ironic` block has these lines.
+pub fn configure_with(reach: &str, workspace: &Workspace, body: &str) {
     workspace.configure(&format!(
         r#"
 provider "metal" {{
   graceful_shutdown_timeout = "20s"
   power_timeout             = "20s"
   ironic = {{
-    endpoint           = "{url}"
+    {reach}
     soft_power_timeout = "5s"
     lock_keys          = {{ n1 = "{SYSTEM}" }}
   }}

@@ -16,13 +16,15 @@ use crate::{
     },
 };
 
-const ADDRESS: &str = "metal_server_operation.service";
+/// The address of [`service`] in a state.
+pub const ADDRESS: &str = "metal_server_operation.service";
 /// A step that takes a while, and needs no ramdisk.
 const STEP: &str = "{ interface = \"vendor\", step = \"log_passthrough\" }";
 /// A step of which Ironic waits to hear, without an end.
 const WAITS: &str = "{ interface = \"vendor\", step = \"trigger_servicewait\" }";
 
-fn service(service: &str, more: &str) -> String {
+/// An operation on `n1`.
+pub fn service(service: &str, more: &str) -> String {
     format!(
         r#"
 resource "metal_server_operation" "service" {{

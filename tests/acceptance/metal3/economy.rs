@@ -8,7 +8,12 @@ use crate::{
         kubernetes_proxy::{Deal, Proxy, Seen, status},
         metal3::{operator::Options, world::World},
     },
-    support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
+    support::{
+        host::Host,
+        simulator::SOON,
+        wait::eventually,
+        workspace::{Workspace, maintenances},
+    },
 };
 
 const MANY: usize = 50;
@@ -36,22 +41,6 @@ fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
     all
 }
 
-/// A configuration of so many maintenances.
-fn maintenances(more: &str) -> String {
-    format!(
-        r#"
-resource "metal_server_maintenance" "all" {{
-  count     = {MANY}
-  server    = "node${{count.index + 1}}"
-  namespace = "ops"
-  name      = "m${{count.index + 1}}"
-  policy    = "Enforced"
-  {more}
-}}
-"#
-    )
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_are_refreshed_with_a_few_requests() {
     // The hosts are asked less often than where there are few, so that the stand-in keeps up.
@@ -60,7 +49,7 @@ async fn many_hosts_are_refreshed_with_a_few_requests() {
     let proxy = Proxy::to(world.kubernetes).await;
     let workspace = Workspace::new(Host::OpenTofu);
     let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
-    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(""));
+    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(MANY));
     let parallel = |command: &'static str| {
         [command, "-auto-approve", "-input=false", "-no-color", "-parallelism=50"].map(str::to_owned)
     };
@@ -98,7 +87,7 @@ async fn many_waiters_cost_one_watch() {
     let proxy = Proxy::to(world.kubernetes).await;
     let workspace = Workspace::new(Host::OpenTofu);
     let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
-    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(""));
+    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(MANY));
     let apply = workspace.start(&["apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=100"]);
     eventually("all wait", SOON * 4, async || {
         (apply.log().matches("which another author paused").count() >= MANY).then_some(())

@@ -13,7 +13,12 @@ use crate::{
         family::Family,
         world::{Request, World},
     },
-    support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
+    support::{
+        host::Host,
+        simulator::SOON,
+        wait::eventually,
+        workspace::{Workspace, maintenances},
+    },
 };
 
 const MANY: usize = 100;
@@ -53,18 +58,7 @@ fn count(requests: &[Request], verb: &str, resource: &str) -> usize {
 async fn many_servers_cost_one_watch_of_each_kind() {
     let world = fleet().await;
     let workspace = Workspace::new(Host::OpenTofu);
-    let body = format!(
-        r#"
-resource "metal_server_maintenance" "all" {{
-  count     = {MANY}
-  server    = "node${{count.index + 1}}"
-  namespace = "ops"
-  name      = "m${{count.index + 1}}"
-  policy    = "Enforced"
-}}
-"#
-    );
-    configure(&world, &workspace, &body);
+    configure(&world, &workspace, &maintenances(MANY));
     let arguments = ["apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=200"];
     let apply = workspace.start(&arguments);
     eventually("all wait", SOON * 2, async || {

@@ -27,6 +27,21 @@ use super::{
 /// A call whose outcome is unknown is observed for up to two minutes before it is made again.
 pub const RUN_LIMIT: Duration = Duration::from_mins(5);
 
+/// The configuration of a maintenance for each of the servers `node1`, `node2`, ...
+pub fn maintenances(count: usize) -> String {
+    format!(
+        r#"
+resource "metal_server_maintenance" "all" {{
+  count     = {count}
+  server    = "node${{count.index + 1}}"
+  namespace = "ops"
+  name      = "m${{count.index + 1}}"
+  policy    = "Enforced"
+}}
+"#
+    )
+}
+
 /// What belongs to one user: the home folder, with the default coordination store in it, and the
 /// provider. Several workspaces may share it.
 #[derive(Debug)]

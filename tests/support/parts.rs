@@ -1,0 +1,54 @@
+//! What an engine is made of in tests that bring their own backend.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use terraform_provider_metal::{
+    backend::Backend,
+    clock::Clock,
+    engine::{Nodes, Parts, Tuning},
+    maintenance::ids::{Runner, RunnerId},
+    probe::{Probe, ProbeError},
+    store::Store,
+};
+
+/// Accepts every image and every answer of a booted system.
+#[derive(Debug)]
+struct AnyImage;
+
+#[async_trait]
+impl Probe for AnyImage {
+    async fn check_image(&self, _url: &str, _sha256: Option<&str>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    async fn check_status(&self, _url: &str, _status: u16) -> Result<(), ProbeError> {
+        Ok(())
+    }
+}
+
+/// The parts of an engine that is a process of its own, of the owner `tests`.
+pub fn parts(store: &Arc<dyn Store>, backend: Arc<dyn Backend>, clock: &Arc<dyn Clock>) -> Parts {
+    Parts {
+        store: Arc::clone(store),
+        backend,
+        probe: Arc::new(AnyImage),
+        clock: Arc::clone(clock),
+        runner: Runner {
+            id: RunnerId(uuid::Uuid::new_v4().to_string()),
+            user: "tests".into(),
+            host: "tests".into(),
+            pid: 1,
+            process: String::new(),
+            run: None,
+            url: None,
+            commit: None,
+        },
+        owner: "tests".into(),
+        windows: BTreeMap::new(),
+        always_perform: false,
+        nodes: Nodes::default(),
+        gates: Vec::new(),
+        tuning: Tuning::default(),
+    }
+}
