@@ -15,6 +15,7 @@ pub mod kubernetes_node;
 mod machines;
 pub mod metal3;
 pub mod metal_operator;
+mod node_lease;
 mod ownership;
 pub mod plug;
 pub mod redfish;
@@ -36,6 +37,7 @@ pub use drain::{Cordon, NodeDrain};
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
+pub use node_lease::NodeLeasing;
 pub use ownership::{
     ApprovalMark, ApprovalMarkView, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
     GateState, Toleration,

@@ -41,7 +41,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, GateKind, Machine, NodeDrain},
+    backend::{Backend, GateKind, Machine, NodeDrain, NodeLeasing},
     clock::Clock,
     maintenance::{
         drain::DrainWish,
@@ -151,6 +151,8 @@ pub struct Nodes {
     pub leases: BTreeMap<String, NodeLease>,
     /// Whether a maintenance takes it, and does not only wait until no other component holds it.
     pub take: bool,
+    /// What reads and takes them.
+    pub leasing: Option<Arc<dyn NodeLeasing>>,
     /// How a server's Node is drained, by the server's name: the provider's `kubernetes_node`.
     pub drains: BTreeMap<String, DrainWish>,
     /// What drains them.

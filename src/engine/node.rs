@@ -1,14 +1,15 @@
 //! The Lease of the Kubernetes Node that runs on a server.
 
+use std::sync::Arc;
+
 use crate::{
-    backend::BackendError,
+    backend::{BackendError, NodeLeasing},
     maintenance::{
-        node::{self, NodeLease, NodeVerb, NodeView},
+        node::{self, NodeLease, NodeView},
         spec::Spec,
         state::Maintenance,
         step::Action,
     },
-    store::StoreError,
 };
 
 use super::{Engine, drive::Drive};
@@ -20,7 +21,8 @@ impl Engine {
         let wish = spec.node.filter(|_| spec.parent.is_none())?;
         let node = &wish.lease.node;
         let taken = if wish.take { "; its Lease is taken meanwhile" } else { "" };
-        Some(match self.store().node(&wish.lease, NodeVerb::Look, "").await {
+        let leases = self.leasing(&spec.server).ok()?;
+        Some(match leases.look(&wish.lease, "").await.map(|seen| seen.view) {
             Ok(NodeView::Held(by)) => format!("Node: {node}, held by {by}; that is waited for{taken}."),
             Ok(NodeView::Free | NodeView::Ours) => format!("Node: {node}, not held{taken}."),
             Err(error) => format!("Node: {node}; whether it is held was not checked: {error}."),
@@ -30,23 +32,43 @@ impl Engine {
     /// Gives back the Lease that came with a hold, where that ends without steps.
     pub(super) async fn return_node(&self, record: &Maintenance) {
         let Some(lease) = &record.node.taken else { return };
-        if let Err(error) = self.store().node(lease, NodeVerb::Return, &node::identity(record)).await {
+        if let Err(why) = self.release_node(record, lease).await {
             let NodeLease { namespace, node } = lease;
-            tracing::warn!(
-                "{}: the Lease of Node {node} in namespace {namespace} stays, delete it: {error}",
-                record.id
-            );
+            tracing::warn!("{}: the Lease of Node {node} in namespace {namespace} stays, delete it: {why}", record.id);
         }
+    }
+
+    async fn release_node(&self, record: &Maintenance, lease: &NodeLease) -> Result<(), String> {
+        let shown = |error: BackendError| error.to_string();
+        let (leases, us) = (self.leasing(record.server()).map_err(shown)?, node::identity(record));
+        let seen = leases.look(lease, &us).await.map_err(shown)?;
+        if record.node.is_elsewhere(&seen) {
+            let cluster = record.node.cluster.as_deref().unwrap_or_default();
+            return Err(format!("it is in another cluster (kube-system {cluster}) than the one that was asked"));
+        }
+        leases.release(lease, &us).await.map_err(shown)
+    }
+
+    fn leasing(&self, server: &str) -> Result<&Arc<dyn NodeLeasing>, BackendError> {
+        self.parts.nodes.leasing.as_ref().ok_or_else(|| BackendError::Unsupported {
+            address: server.to_owned(),
+            what: "the Lease of its Node was taken through node_leases, which this configuration does not have"
+                .to_owned(),
+        })
     }
 
     /// Why the Lease that came with a hold is not ours any more, where that was seen.
     pub(super) async fn node_lost(&self, record: &Maintenance) -> Option<String> {
         let lease = record.node.taken.as_ref()?;
         let node = &lease.node;
-        match self.store().node(lease, NodeVerb::Look, &node::identity(record)).await {
-            Ok(NodeView::Free) => Some(format!("the Lease of Node {node} is not held: it was deleted")),
-            Ok(NodeView::Held(by)) => Some(format!("the Lease of Node {node} is held by {by}")),
-            Ok(NodeView::Ours) | Err(_) => None,
+        let seen = self.leasing(record.server()).ok()?.look(lease, &node::identity(record)).await.ok()?;
+        if record.node.is_elsewhere(&seen) {
+            return None;
+        }
+        match seen.view {
+            NodeView::Free => Some(format!("the Lease of Node {node} is not held: it was deleted")),
+            NodeView::Held(by) => Some(format!("the Lease of Node {node} is held by {by}")),
+            NodeView::Ours => None,
         }
     }
 }
@@ -55,16 +77,15 @@ impl Drive<'_> {
     /// Looks whose the Lease is.
     pub(super) async fn look_node(&mut self) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };
-        let view = self.engine.store().node(&lease, NodeVerb::Look, &us).await.map_err(of_store)?;
-        self.facts.node = Some(view);
+        self.facts.node = Some(self.engine.leasing(&lease.node)?.look(&lease, &us).await?);
         Ok(())
     }
 
-    /// Takes the Lease or gives it back. What came of it is seen by looking.
+    /// Takes the Lease or deletes it. What came of it is seen by looking.
     pub(super) async fn call_node(&self, action: &Action) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };
-        let verb = if *action == Action::TakeNode { NodeVerb::Take } else { NodeVerb::Return };
-        self.engine.store().node(&lease, verb, &us).await.map(|_| ()).map_err(of_store)
+        let leases = self.engine.leasing(&lease.node)?;
+        if *action == Action::TakeNode { leases.take(&lease, &us).await } else { leases.release(&lease, &us).await }
     }
 
     /// The Lease of the record that is driven, and the name under which it is ours.
@@ -72,12 +93,5 @@ impl Drive<'_> {
         let record = self.last.as_ref()?;
         let wished = || node::wanted(record).map(|wish| wish.lease.clone());
         Some((record.node.taken.clone().or_else(wished)?, node::identity(record)))
-    }
-}
-
-fn of_store(error: StoreError) -> BackendError {
-    match error {
-        StoreError::Unavailable { address, cause } => BackendError::ClusterAway { address, cause },
-        error => BackendError::Denied { message: error.to_string() },
     }
 }

@@ -206,7 +206,11 @@ impl Cluster {
             // Whoever names a context means a file.
             Err(error) if settings.context.is_some() => Err(words(&error)),
             Err(error) => Config::incluster_env().map_err(|inside| {
-                format!("{}; and this is no pod with a service account ({})", words(&error), words(&inside))
+                format!(
+                    "{}; and this process does not run in a Pod with a service account ({})",
+                    words(&error),
+                    words(&inside)
+                )
             }),
         }
     }

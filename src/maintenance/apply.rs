@@ -119,7 +119,10 @@ impl ServerLock {
                     }
                 }
             })?,
-            Change::NodeHeld(by) => self.update(uid, fence, |record| record.node.held_by.clone_from(by))?,
+            Change::NodeSeen { held_by, cluster } => self.update(uid, fence, |record| {
+                record.node.held_by.clone_from(held_by);
+                record.node.cluster.clone_from(cluster);
+            })?,
             Change::GateLost(place, why) => self.gate_lost(uid, fence, *place, why, now)?,
             Change::Progress(progress) => return self.advance(uid, fence, progress),
             Change::Prepared => self.prepared(uid, fence, now)?,

@@ -232,8 +232,13 @@ pub enum Change {
         /// Whether that is of now, although something was remembered before: nothing of ours is there.
         again: bool,
     },
-    /// Note who holds the Kubernetes Node that runs on it; nobody does.
-    NodeHeld(Option<String>),
+    /// Note what was seen of the Lease of the Kubernetes Node that runs on it.
+    NodeSeen {
+        /// Who holds it; `None`: it is free.
+        held_by: Option<String>,
+        /// Its cluster, where the Lease is going to be taken and a role does not hide the cluster.
+        cluster: Option<String>,
+    },
     /// A gate, by its place in the record, does not hold the server for us any more, and why.
     GateLost(usize, String),
     /// Record the intent of a call, before it is made.
@@ -287,7 +292,7 @@ impl Change {
             Self::Progress(_)
             | Self::Reclaim(_)
             | Self::Gate { .. }
-            | Self::NodeHeld(_)
+            | Self::NodeSeen { .. }
             | Self::Intend(_)
             | Self::Replied(_)
             | Self::Prior(_)

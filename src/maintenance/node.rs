@@ -1,11 +1,10 @@
-//! The Kubernetes Node that runs on a server, and the Lease that the operators of medik8s share for it: words that rules and
-//! stores share, and the rules about it.
+//! The Lease that the operators of medik8s share for the Kubernetes Node that runs on a server, whatever store keeps the lock.
 //!
 //! Whoever drains, remediates or updates such a Node holds its Lease. It is looked at when it is our turn, and again and
 //! again while somebody else holds it: then nobody behind us waits for that. When asked, it is taken as the first step under
 //! our slot and given back as the last one.
 
-pub use super::model::node::{NodeLease, NodeRecord, NodeVerb, NodeView, NodeWish};
+pub use super::model::node::{NodeLease, NodeRecord, NodeView, NodeWish, SeenLease};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,18 +38,20 @@ pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
 /// What a waiter has to do about its Node before it may start; `None`: nothing.
 #[must_use]
 pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
-    wanted(record)?;
+    let wish = wanted(record)?;
     // Who waits for something else anyway does not look, unless it is about to ask the server's own system.
     let asks_next = record.gates.iter().any(|gate| gate.system.order != Order::OnTurn && !gate.asked);
     if record.node.held_by.is_none() && *turn != Turn::Yours && !asks_next {
         return None;
     }
-    let held_by = match &at.facts.node {
-        None => return Some(Decision::Look(Need::Node)),
-        Some(NodeView::Held(by)) => Some(by.clone()),
-        Some(NodeView::Free | NodeView::Ours) => None,
+    let Some(seen) = &at.facts.node else { return Some(Decision::Look(Need::Node)) };
+    let held_by = match &seen.view {
+        NodeView::Held(by) => Some(by.clone()),
+        NodeView::Free | NodeView::Ours => None,
     };
-    (record.node.held_by != held_by).then_some(Decision::Change(Change::NodeHeld(held_by)))
+    let cluster = if wish.take { seen.cluster.clone() } else { None };
+    let is_new = record.node.held_by != held_by || record.node.cluster != cluster;
+    is_new.then_some(Decision::Change(Change::NodeSeen { held_by, cluster }))
 }
 
 /// When a waiter looks at its Node again.
@@ -61,27 +62,87 @@ pub(super) fn look_again(record: &Maintenance, now: Timestamp) -> Option<Timesta
 /// Taking it: the first step under our slot.
 #[must_use]
 pub(super) fn take(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
-    match &facts.node {
+    match facts.node.as_ref().map(|seen| &seen.view) {
         None => Verdict::Look(Need::Node),
         Some(NodeView::Ours) => Verdict::Done,
         Some(NodeView::Free) => pursue(Action::TakeNode, &progress.attempts, limits.settle, limits, now),
-        // Somebody was faster. Nothing has been done to the server yet.
+        // Another component was faster. Nothing has been done to the server yet.
         Some(NodeView::Held(by)) => Verdict::Wait { why: format!("its Node is held by {by}"), until: None },
     }
 }
 
 /// Giving it back: the last step of all.
 #[must_use]
-pub(super) fn give_back(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
+pub(super) fn give_back(
+    record: &Maintenance,
+    progress: &Progress,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
     match &facts.node {
         None => Verdict::Look(Need::Node),
-        Some(NodeView::Ours) => pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now),
-        Some(NodeView::Free | NodeView::Held(_)) => Verdict::Done,
+        Some(seen) if record.node.is_elsewhere(seen) => {
+            let node = record.node.taken.as_ref().map(|lease| lease.node.as_str()).unwrap_or_default();
+            let cluster = record.node.cluster.as_deref().unwrap_or_default();
+            Verdict::Fail(format!(
+                "the Lease of Node {node} is in another cluster (kube-system {cluster}) than the one that this configuration reaches"
+            ))
+        }
+        Some(SeenLease { view: NodeView::Ours, .. }) => {
+            pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now)
+        }
+        Some(SeenLease { view: NodeView::Free | NodeView::Held(_), .. }) => Verdict::Done,
     }
 }
 /// Notes that the Lease may be ours from now on.
 pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
     if *action == Action::TakeNode {
         record.node.taken = wanted(record).map(|wish| wish.lease.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::{
+        ids::LockKey,
+        lock::{Leases, Request, ServerLock},
+        step::Step,
+    };
+
+    fn now() -> Timestamp {
+        "2026-11-21T10:00:00Z".parse().unwrap()
+    }
+
+    fn record(taken_in: Option<&str>) -> Maintenance {
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        lock.enqueue(Request::sample("a"), &Leases::default(), now()).unwrap();
+        let mut record = lock.active.remove(0).into_inner();
+        let taken = NodeLease { namespace: "medik8s-leases".into(), node: "n1".into() };
+        record.node = NodeRecord { held_by: None, taken: Some(taken), cluster: taken_in.map(str::to_owned) };
+        record
+    }
+
+    fn given_back(taken_in: Option<&str>, seen_in: Option<&str>, view: NodeView) -> Verdict {
+        let seen = SeenLease { cluster: seen_in.map(str::to_owned), view };
+        let facts = Facts { node: Some(seen), ..Facts::default() };
+        let progress = Progress::new(vec![Step::ReturnNode], now());
+        give_back(&record(taken_in), &progress, &facts, &Limits::default(), now())
+    }
+
+    /// A Lease has no end: one that is looked for in another cluster would stay in its own for ever.
+    #[test]
+    fn a_lease_is_looked_for_in_its_own_cluster_only() {
+        for view in [NodeView::Free, NodeView::Ours, NodeView::Held("other".into())] {
+            let Verdict::Fail(why) = given_back(Some("c1"), Some("c2"), view) else { panic!() };
+            assert!(why.contains("n1") && why.contains("c1"), "{why}");
+        }
+        // Where a role hides a cluster, or an earlier version made the record, the name decides.
+        for (taken_in, seen_in) in [(Some("c1"), Some("c1")), (None, Some("c1")), (Some("c1"), None), (None, None)] {
+            assert_eq!(given_back(taken_in, seen_in, NodeView::Free), Verdict::Done);
+            assert_eq!(given_back(taken_in, seen_in, NodeView::Ours), Verdict::Act(Action::ReturnNode));
+            assert_eq!(given_back(taken_in, seen_in, NodeView::Held("other".into())), Verdict::Done);
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     gate_chain,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
     media,
-    node::{self, NodeView},
+    node::{self, SeenLease},
     operate,
     power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
     service::{self, ServiceView},
@@ -43,7 +43,7 @@ pub struct Facts {
     /// The gates, by their places in the record.
     pub gates: BTreeMap<usize, GateView>,
     /// The Lease of its Kubernetes Node.
-    pub node: Option<NodeView>,
+    pub node: Option<SeenLease>,
     /// That Node and its Pods.
     pub drain: Option<Box<DrainView>>,
     /// The work of the external system.

@@ -112,7 +112,7 @@ pub fn judge(
         return drain::uncordon(record, progress, facts, limits, now);
     }
     if step == Step::ReturnNode {
-        return node::give_back(progress, facts, limits, now);
+        return node::give_back(record, progress, facts, limits, now);
     }
     let Some(prior) = &record.prior else {
         return Verdict::Done;

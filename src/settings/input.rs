@@ -87,6 +87,10 @@ pub struct NodeLeasesInput {
     pub take: bool,
     /// The namespace of the Leases.
     pub namespace: Option<String>,
+    /// The kubeconfig file of their cluster.
+    pub kubeconfig: Option<String>,
+    /// Which of its contexts.
+    pub context: Option<String>,
 }
 
 /// Which Kubernetes Nodes are drained for which servers, as it was written.

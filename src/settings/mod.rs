@@ -98,7 +98,8 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
     if let Some(detail) = store.reach_warning() {
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
-    let nodes = nodes::nodes(input.node_leases, input.kubernetes_node, &store.address(), env, &clock)?;
+    let of_store = store::cluster(input.coordination_url.as_deref(), env)?;
+    let nodes = nodes::nodes(input.node_leases, input.kubernetes_node, of_store, env, &clock);
     let gates = gates::gates(input.cluster_api, env, &clock);
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);

@@ -1,6 +1,6 @@
 //! Which Kubernetes Nodes run on the servers, and what is done about them.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     backend::kubernetes_node::KubernetesNodes,
@@ -10,26 +10,23 @@ use crate::{
     maintenance::{drain::DrainWish, node::NodeLease},
 };
 
-use super::{Environment, KubernetesNodeInput, NodeLeasesInput, SettingsError};
+use super::{Environment, KubernetesNodeInput, NodeLeasesInput};
 
 /// How long evicting may take when nothing else is said.
 const DRAIN: Duration = Duration::from_mins(10);
 /// How long a Node may take to be Ready again when nothing else is said.
 const READY: Duration = Duration::from_mins(15);
 
-/// Which Nodes are minded, by their Leases and by draining them.
+/// Which Nodes are minded, by their Leases and by draining them. `of_store`: the cluster of the coordination store, where it is
+/// in one.
 pub(super) fn nodes(
     leases: Option<NodeLeasesInput>,
     drains: Option<KubernetesNodeInput>,
-    store: &str,
+    of_store: Option<ClusterSettings>,
     env: &Environment,
     clock: &Arc<dyn Clock>,
-) -> Result<Nodes, SettingsError> {
-    let (leases, take) = match leases {
-        Some(input) => (minded(&input, store)?, input.take),
-        None => (BTreeMap::new(), false),
-    };
-    let drains = drains.unwrap_or_default();
+) -> Nodes {
+    let (leases, drains) = (leases.unwrap_or_default(), drains.unwrap_or_default());
     let wish = |node: &String| DrainWish {
         node: node.clone(),
         timeout: drains.drain_timeout.unwrap_or(DRAIN),
@@ -37,33 +34,35 @@ pub(super) fn nodes(
         delete_emptydir_data: drains.delete_emptydir_data,
         force: drains.force,
     };
-    let from = |name: &str| env.get(name).map(str::to_owned);
-    let kubeconfig = drains.kubeconfig.clone().or_else(|| from("METAL_NODE_KUBECONFIG"));
-    let cluster = ClusterSettings {
-        kubeconfig: kubeconfig.or_else(|| from("METAL_KUBECONFIG")).map(PathBuf::from),
-        context: drains.context.clone().or_else(|| from("METAL_NODE_CONTEXT")),
-        ..ClusterSettings::default()
-    };
-    // Also without a configuration: the command line uncordons what a hold drained. Nothing is read or asked before.
-    let drainer = Arc::new(KubernetesNodes::new(Cluster::new(cluster, Arc::clone(clock))));
-    Ok(Nodes {
-        leases,
-        take,
+    let namespace = leases.namespace.unwrap_or_else(|| NODE_LEASES.to_owned());
+    let lease = |node: &String| NodeLease { namespace: namespace.clone(), node: node.clone() };
+    let nodes_of = |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock))));
+    let of_leases = of_nodes(leases.kubeconfig, leases.context, env);
+    let of_drains = of_nodes(drains.kubeconfig, drains.context, env);
+    // Both also without a configuration: the command line gives back what a hold took. Nothing is read or asked before.
+    Nodes {
+        leases: leases.nodes.iter().map(|(server, node)| (server.clone(), lease(node))).collect(),
+        take: leases.take,
+        leasing: Some(nodes_of(of_leases.or(of_store).unwrap_or_else(|| usual(env)))),
         drains: drains.nodes.iter().map(|(server, node)| (server.clone(), wish(node))).collect(),
-        drainer: Some(drainer),
-    })
+        drainer: Some(nodes_of(of_drains.unwrap_or_else(|| usual(env)))),
+    }
 }
 
-/// The Leases that are minded. They lie in the store's cluster.
-fn minded(input: &NodeLeasesInput, store: &str) -> Result<BTreeMap<String, NodeLease>, SettingsError> {
-    if !store.starts_with("kubernetes://") {
-        let problem = format!(
-            "the Leases of Nodes lie in the cluster of the coordination store, and {store} is in none; use a \
-             coordination_url of the form kubernetes://namespace, or leave node_leases out"
-        );
-        return Err(SettingsError::Value { attribute: vec!["node_leases".to_owned()], problem });
+/// The cluster of the Nodes, where the configuration or the environment names it.
+fn of_nodes(kubeconfig: Option<String>, context: Option<String>, env: &Environment) -> Option<ClusterSettings> {
+    let from = |name: &str| env.get(name).map(str::to_owned);
+    let kubeconfig = kubeconfig.or_else(|| from("METAL_NODE_KUBECONFIG"));
+    let context = context.or_else(|| from("METAL_NODE_CONTEXT"));
+    if kubeconfig.is_none() && context.is_none() {
+        return None;
     }
-    let namespace = input.namespace.clone().unwrap_or_else(|| NODE_LEASES.to_owned());
-    let lease = |node: &String| NodeLease { namespace: namespace.clone(), node: node.clone() };
-    Ok(input.nodes.iter().map(|(server, node)| (server.clone(), lease(node))).collect())
+    let usual = usual(env);
+    let kubeconfig = kubeconfig.map(PathBuf::from).or(usual.kubeconfig);
+    Some(ClusterSettings { kubeconfig, context, ..ClusterSettings::default() })
+}
+
+/// The cluster of the usual kubeconfig.
+fn usual(env: &Environment) -> ClusterSettings {
+    ClusterSettings { kubeconfig: env.get("METAL_KUBECONFIG").map(PathBuf::from), ..ClusterSettings::default() }
 }

@@ -6,6 +6,7 @@ use secrecy::SecretString;
 
 use crate::{
     clock::Clock,
+    kubernetes::ClusterSettings,
     store::{
         EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore,
         SqliteOptions, SqliteStore, Store, StoreError, default_path,
@@ -99,6 +100,12 @@ pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<Stri
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
     place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })
+}
+
+/// The cluster in which a store lies; `None`: it lies in none.
+pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<ClusterSettings>, SettingsError> {
+    let Place::Kubernetes(url) = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? else { return Ok(None) };
+    KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
 /// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this version.

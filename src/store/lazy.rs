@@ -19,7 +19,6 @@ use crate::{
     maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::AuditEvent,
-        node::{NodeLease, NodeVerb, NodeView},
     },
 };
 
@@ -162,10 +161,6 @@ impl Store for LazyStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         self.opened.get().map_or_else(|| self.silence.subscribe(), |store| store.changes(key))
-    }
-
-    async fn node(&self, lease: &NodeLease, verb: NodeVerb, us: &str) -> Result<NodeView, StoreError> {
-        self.get().await?.node(lease, verb, us).await
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {

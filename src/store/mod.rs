@@ -38,7 +38,6 @@ use tokio::sync::watch;
 use crate::maintenance::{
     ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
     lock::{AuditEvent, Leases, Refusal, ServerLock},
-    node::{NodeLease, NodeVerb, NodeView},
     queue::Queue,
     state::Maintenance,
 };
@@ -181,13 +180,6 @@ pub trait Store: Send + Sync + Debug {
     /// A counter that moves whenever somebody, also another process, changed this lock key (heartbeats do not count).
     /// All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
-
-    /// Whose the Lease of a Kubernetes Node is, after it was taken or given back if that is asked; `us`: the name under which
-    /// it is ours. Only where the store lies in a cluster; [`StoreError::Forbidden`] elsewhere.
-    async fn node(&self, lease: &NodeLease, _verb: NodeVerb, _us: &str) -> Result<NodeView, StoreError> {
-        let cause = format!("it lies in no Kubernetes cluster, and the Lease of Node {} does", lease.node);
-        Err(StoreError::Forbidden { address: self.address(), cause })
-    }
 
     /// Reads the schema of the store, and which versions use it.
     async fn usage(&self) -> Result<Usage, StoreError> {

@@ -3,7 +3,7 @@
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     servers::kubernetes::Kubernetes,
@@ -167,6 +167,43 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn any_store_keeps_servers_whose_nodes_are_in_a_cluster(host) {
+        let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let off = maintenance("node1", "m", "server_power = \"Off\"");
+        let reach = format!("take = true, kubeconfig = \"{}\"", place.cluster.kubeconfig().display());
+        fleet.configure_with(&workspace, &place.minded(&reach), &off);
+        place.hold(jiff::Timestamp::now());
+        workspace.plan().await.run.says("held by \"node-maintenance\" since");
+        let waiting = workspace.start_apply();
+        waiting.until_it_logs("waiting for its Node", SOON).await;
+        place.delete().await;
+        waiting.wait(SOON).await.succeeded();
+        assert!(place.holder().await.unwrap().starts_with("metal/tests/m/"));
+        place.delete().await;
+        workspace.plan().await.is_empty().run.says("A hold has lost the Lease of its Node").says("it was deleted");
+        workspace.destroy().await.succeeded();
+        workspace.apply().await.succeeded();
+        assert!(place.holder().await.is_some());
+
+        // The record knows the cluster: what another one says of a Node of this name counts for nothing.
+        let other = Kubernetes::start();
+        let elsewhere = format!("take = true, kubeconfig = \"{}\"", other.kubeconfig().display());
+        fleet.configure_with(&workspace, &place.minded(&elsewhere), &off);
+        workspace.plan().await.is_empty().run.is_silent_about("has lost the Lease");
+        workspace.destroy().await.failed().says("is in another cluster (kube-system");
+        assert!(place.holder().await.is_some());
+        fleet.until("node1", PowerState::On).await;
+
+        fleet.command_line(&mut workspace);
+        workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
+        let shown: Value = serde_json::from_str(&workspace.metal(&["show", "tests/m", "--json"]).await.stdout).unwrap();
+        let generation = shown["maintenance"]["generation"].to_string();
+        workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
+        assert_eq!(place.holder().await, None);
+    }
+}
+
+for_each_host! {
     async fn an_operation_waits_for_the_node_too(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let workspace = place.machine(host);
@@ -188,7 +225,9 @@ for_each_host! {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let held = maintenance("node1", "m", "");
         fleet.configure_with(&workspace, &place.minded(""), &held);
-        workspace.try_plan().await.failed().says("is in none; use a coordination_url of the form kubernetes://namespace");
+        let nowhere = "failed to read kubeconfig";
+        workspace.plan().await.run.says("whether it is held was not checked").says(nowhere);
+        workspace.apply().await.failed().says(nowhere);
 
         workspace.set("METAL_COORDINATION_URL", place.cluster.store(&place.namespace));
         fleet.configure_with(&workspace, "node_leases = { nodes = { node1 = \"\" } }", &held);

@@ -4,6 +4,7 @@
 //! and only that one uncordons it. An eviction honours disruption budgets (Kubernetes API, `pods/eviction`): 429 says which
 //! budget allows none now.
 
+mod leases;
 mod pods;
 
 use std::{
@@ -99,6 +100,11 @@ impl KubernetesNodes {
         Self { cluster, uid: OnceCell::new(), blocked: Mutex::default() }
     }
 
+    /// The UID of the namespace `kube-system`; `None`: a role hides it.
+    async fn uid(&self) -> Result<Option<String>, BackendError> {
+        Ok(self.uid.get_or_try_init(|| cluster::uid(&self.cluster, meaning)).await?.clone())
+    }
+
     fn blocked(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.blocked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +173,7 @@ impl NodeDrain for KubernetesNodes {
     }
 
     async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
-        let cluster = self.uid.get_or_try_init(|| cluster::uid(&self.cluster, meaning)).await?.clone();
+        let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
         let (is_ready, ours) = (is_ready(&found), is_ours(&found, by));
         let mut view = DrainView {

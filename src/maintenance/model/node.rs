@@ -28,6 +28,10 @@ pub struct NodeRecord {
     pub held_by: Option<String>,
     /// The one that may be ours: recorded before it is taken.
     pub taken: Option<NodeLease>,
+    /// The cluster of the Node, by the UID of its namespace `kube-system`, as it was seen last before the Lease was taken;
+    /// `None`: a role hides it, or an earlier version made the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 impl NodeRecord {
@@ -36,6 +40,21 @@ impl NodeRecord {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Whether a Lease that was seen is in another cluster than the one that was taken. Where a role hides that, it is not.
+    #[must_use]
+    pub fn is_elsewhere(&self, seen: &SeenLease) -> bool {
+        self.cluster.is_some() && seen.cluster.is_some() && self.cluster != seen.cluster
+    }
+}
+
+/// The Lease of a Node, as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenLease {
+    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role hides it.
+    pub cluster: Option<String>,
+    /// Whose it is.
+    pub view: NodeView,
 }
 
 /// Whose the Lease of a Node is.
@@ -47,15 +66,4 @@ pub enum NodeView {
     Ours,
     /// Somebody else's; who, in words.
     Held(String),
-}
-
-/// What is to be done with a Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeVerb {
-    /// Look whose it is.
-    Look,
-    /// Take it, unless somebody else has it.
-    Take,
-    /// Give it back, if it is ours.
-    Return,
 }

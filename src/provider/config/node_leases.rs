@@ -1,7 +1,11 @@
 //! The `node_leases` part of the provider block.
 
 use serde::{Deserialize, Serialize};
-use tf_provider::{AttributePath, Diagnostics, schema::AttributeType, value::ValueBool};
+use tf_provider::{
+    AttributePath, Diagnostics,
+    schema::AttributeType,
+    value::{Value, ValueBool},
+};
 
 use crate::settings::NodeLeasesInput;
 
@@ -17,6 +21,8 @@ pub(in crate::provider) struct NodeLeasesModel {
     nodes: Texts,
     take: ValueBool,
     namespace: Text,
+    kubeconfig: Text,
+    context: Text,
 }
 
 /// Its attributes.
@@ -38,22 +44,43 @@ pub(in crate::provider) fn node_leases_attributes() -> AttributeType {
             ),
         ),
         ("namespace", optional(String, "The namespace of the Leases. Default: `medik8s-leases`.")),
+        (
+            "kubeconfig",
+            optional(
+                String,
+                "A kubeconfig file for the cluster of the Nodes. Default: `METAL_NODE_KUBECONFIG`, else the cluster of a `kubernetes://` store, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
+            ),
+        ),
+        (
+            "context",
+            optional(
+                String,
+                "Which of its contexts. Default: `METAL_NODE_CONTEXT`, else as for `kubeconfig`, or the current one.",
+            ),
+        ),
     ])
 }
 
 impl NodeLeasesModel {
     pub(in crate::provider) fn has_unknown(&self) -> bool {
-        texts_unknown(&self.nodes) || self.take.is_unknown() || self.namespace.is_unknown()
+        let texts = [&self.namespace, &self.kubeconfig, &self.context];
+        texts_unknown(&self.nodes) || self.take.is_unknown() || texts.into_iter().any(Value::is_unknown)
     }
 
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics) -> NodeLeasesInput {
         let at = AttributePath::new("node_leases");
-        not_empty(diags, &self.namespace, at.clone().attribute("namespace"));
+        for (name, text) in
+            [("namespace", &self.namespace), ("kubeconfig", &self.kubeconfig), ("context", &self.context)]
+        {
+            not_empty(diags, text, at.clone().attribute(name));
+        }
         let nodes = node_names(diags, &self.nodes, &at.clone().attribute("nodes"));
         NodeLeasesInput {
             nodes,
             take: flag(self.take).unwrap_or(false),
             namespace: given(&self.namespace).map(str::to_owned),
+            kubeconfig: given(&self.kubeconfig).map(str::to_owned),
+            context: given(&self.context).map(str::to_owned),
         }
     }
 }

@@ -118,7 +118,7 @@ pub(in crate::provider) fn provider_schema() -> Schema {
             "node_leases",
             optional(
                 node_leases_attributes(),
-                "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. They are those of the cluster of `coordination_url`, which has to be a `kubernetes://` one.",
+                "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. For any coordination store.",
             ),
         ),
     ]);

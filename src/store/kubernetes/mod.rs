@@ -14,7 +14,6 @@ mod journal;
 mod link;
 mod lock;
 mod names;
-mod nodes;
 mod objects;
 mod prune;
 mod url;
@@ -61,7 +60,6 @@ use crate::{
     maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::{AuditEvent, Leases, ServerLock},
-        node::{NodeLease, NodeVerb, NodeView},
         quarantine::Unreadable,
         state::Maintenance,
     },
@@ -134,6 +132,14 @@ impl KubernetesStore {
             link,
             lookout,
         })
+    }
+
+    /// How the cluster is reached in which the store of a URL lies.
+    ///
+    /// # Errors
+    /// The URL cannot be read.
+    pub fn cluster_of(url: &str) -> Result<ClusterSettings, StoreError> {
+        Ok(url::parse(url)?.cluster)
     }
 
     /// How a person would name what a URL leads to.
@@ -422,10 +428,6 @@ impl Store for KubernetesStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
-    }
-
-    async fn node(&self, lease: &NodeLease, verb: NodeVerb, us: &str) -> Result<NodeView, StoreError> {
-        self.link.patience.repeat(|| nodes::node(&self.link, lease, verb, us)).await
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {

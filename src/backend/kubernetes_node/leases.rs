@@ -1,0 +1,62 @@
+//! The Leases of the Nodes, as a maintenance asks for them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    kubernetes::{ClusterError, Holder, NodeLeaseError, NodeLeases},
+    maintenance::node::{NodeLease, NodeView, SeenLease},
+};
+
+use super::{KubernetesNodes, meaning};
+use crate::backend::{BackendError, NodeLeasing, before_change};
+
+/// For how long one is taken: a Lease counts seconds in 32 bits. A hold has no end that is known, and survives its process,
+/// which therefore could not renew the Lease either; it ends when the server is given back.
+const NO_END: Duration = Duration::from_secs(i32::MAX as u64);
+
+impl KubernetesNodes {
+    fn leases(&self, lease: &NodeLease) -> NodeLeases {
+        NodeLeases::new(self.cluster.clone(), &lease.namespace)
+    }
+}
+
+#[async_trait]
+impl NodeLeasing for KubernetesNodes {
+    async fn look(&self, lease: &NodeLease, us: &str) -> Result<SeenLease, BackendError> {
+        let cluster = self.uid().await?;
+        let view = match self.leases(lease).observe(&lease.node).await.map_err(meaning)? {
+            None => NodeView::Free,
+            Some(Holder { identity, .. }) if identity == us => NodeView::Ours,
+            Some(holder) if holder.expired => NodeView::Free,
+            Some(holder) => NodeView::Held(holder.to_string()),
+        };
+        Ok(SeenLease { cluster, view })
+    }
+
+    async fn take(&self, lease: &NodeLease, us: &str) -> Result<(), BackendError> {
+        before_change(&format!("take the Lease of Node {}", lease.node)).await?;
+        done(lease, self.leases(lease).take(&lease.node, us, NO_END).await)
+    }
+
+    async fn release(&self, lease: &NodeLease, us: &str) -> Result<(), BackendError> {
+        before_change(&format!("delete the Lease of Node {}", lease.node)).await?;
+        done(lease, self.leases(lease).release(&lease.node, us).await.map(drop))
+    }
+}
+
+/// A Lease that another component holds is told by the next look.
+fn done(lease: &NodeLease, result: Result<(), NodeLeaseError>) -> Result<(), BackendError> {
+    let NodeLease { namespace, node } = lease;
+    match result {
+        Ok(()) | Err(NodeLeaseError::Held { .. }) => Ok(()),
+        Err(NodeLeaseError::Cluster(ClusterError::NotFound { address, request })) => Err(BackendError::Missing {
+            address,
+            what: format!(
+                "{request}: not found; node_leases names the Node {node:?} and the namespace {namespace:?}: are they there?"
+            ),
+        }),
+        Err(NodeLeaseError::Cluster(error)) => Err(meaning(error)),
+    }
+}
