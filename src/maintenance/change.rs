@@ -232,7 +232,7 @@ pub enum Change {
         /// Whether that is of now, although something was remembered before: nothing of ours is there.
         again: bool,
     },
-    /// Note what was seen of the Lease of the Kubernetes Node that runs on it.
+    /// Note the holder and the cluster of the Lease of its Kubernetes Node.
     NodeSeen {
         /// Who holds it; `None`: it is free.
         held_by: Option<String>,
