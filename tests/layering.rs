@@ -41,6 +41,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::drain",
             "maintenance::ids",
             "maintenance::location",
+            "maintenance::node",
             "maintenance::machine",
             "maintenance::gate",
             "maintenance::service",

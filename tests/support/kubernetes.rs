@@ -313,12 +313,17 @@ impl Kubernetes {
         });
     }
 
-    /// How many requests the API server has answered so far, but watches.
+    /// How many requests about locks the API server has answered so far, but watches.
     pub async fn requests(&self) -> u64 {
+        self.requests_about(&["configmaps", "leases"]).await
+    }
+
+    /// How many requests about these kinds the API server has answered so far, but watches.
+    pub async fn requests_about(&self, kinds: &[&str]) -> u64 {
         let asked = Request::new("").get("metrics", &GetParams::default()).unwrap();
         let text = Self::client(&self.kubeconfig()).await.request_text(asked).await.unwrap();
         let counts = |line: &&str| line.starts_with("apiserver_request_total{") && !line.contains("verb=\"WATCH\"");
-        let ours = |line: &&str| line.contains("resource=\"configmaps\"") || line.contains("resource=\"leases\"");
+        let ours = |line: &&str| kinds.iter().any(|kind| line.contains(&format!("resource=\"{kind}\"")));
         let lines = text.lines().filter(counts).filter(ours);
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     }
