@@ -3,7 +3,7 @@
 //!
 //! The rooms, and who may know whom (held by `tests/layering.rs`):
 //! `{provider, cli} → settings → engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`;
-//! `plugin` is the wire and knows no maintenance.
+//! `plugin` is the wire, a crate of its own.
 
 pub mod backend;
 pub mod cli;
@@ -13,10 +13,11 @@ pub mod files;
 pub mod kubernetes;
 mod loopback;
 pub mod maintenance;
-pub mod plugin;
 pub mod probe;
 pub mod program;
 pub mod provider;
 pub mod settings;
-pub mod shown;
 pub mod store;
+
+pub use shown_text as shown;
+pub use tf_plugin_server as plugin;

@@ -36,7 +36,7 @@ pub fn run(more: &[&'static dyn BackendPlugin]) -> ExitCode {
         keep_memory();
     }
     if debug || plugin::is_plugin_start() {
-        plugin::install_logging(&["terraform_provider_metal"]);
+        plugin::install_logging(&["terraform_provider_metal", "tf_plugin_server"]);
         return report(serve(debug));
     }
     tracing_subscriber::fmt()

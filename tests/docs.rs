@@ -101,7 +101,7 @@ fn the_files_that_the_design_names_are_there() {
 #[test]
 fn a_promise_without_a_test_is_found() {
     let root = tempfile::tempdir().expect("the temporary folder is writable");
-    for folder in ["src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         fs::create_dir(root.path().join(folder)).expect("writable");
     }
     fs::write(root.path().join("tests/one.rs"), "#[test]\nfn it_holds() {}\n").expect("writable");

@@ -8,7 +8,7 @@ mod clear;
 #[path = "neighbours/names.rs"]
 mod names;
 
-#[path = "wire/host.rs"]
+#[path = "../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod host;
 

@@ -18,7 +18,7 @@ mod cluster;
 mod dead;
 mod fleet;
 mod hand_over;
-#[path = "../../tests/wire/host.rs"]
+#[path = "../../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
 mod host;
 mod ironic;

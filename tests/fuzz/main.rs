@@ -10,7 +10,7 @@
 mod calendar;
 mod child;
 mod defects;
-#[path = "../wire/host.rs"]
+#[path = "../../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod host;
 mod inventory;

@@ -25,7 +25,7 @@ fn allowed(file: &str, text: &str) {
 fn a_room_may_not_look_upwards() {
     refused("store/sqlite.rs", "use crate::engine::Engine;", "sqlite.rs:1: `store` names `crate::engine::Engine`");
     refused("engine/drive.rs", "fn f() { crate::provider::go(); }", "`engine` names");
-    refused("plugin/serve.rs", "use crate::clock::Clock;", "it may know shown");
+    refused("probe/http.rs", "use crate::plugin::serve;", "it may know clock");
     refused(
         "backend/redfish/power.rs",
         "use crate::maintenance::queue::Ticket;",
@@ -122,8 +122,8 @@ fn the_rules_are_pure() {
 
 #[test]
 fn only_some_rooms_name_some_crates() {
-    refused("engine/mod.rs", "use tf_provider::value::Value;", "only provider, plugin may");
-    refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "only provider, plugin may");
+    refused("engine/mod.rs", "use tf_provider::value::Value;", "only provider may");
+    refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "only provider may");
     allowed("provider/shared/schema.rs", "use tf_provider::schema::Schema;");
     refused("backend/mod.rs", "use sqlx::Row;", "only store may");
 }
@@ -133,13 +133,13 @@ fn only_the_clock_reads_time() {
     refused("engine/mod.rs", "fn f() { let t = std::time::Instant::now(); }", "only `clock` may");
     refused("engine/mod.rs", "fn f() { SystemTime::now(); }", "only `clock` may");
     refused("cli/queue.rs", "fn f() { jiff::Timestamp::now(); }", "only `clock` may");
-    refused("plugin/mod.rs", "async fn f() { tokio::time::sleep(d).await }", "only `clock` may");
-    refused("plugin/mod.rs", "use tokio::time::{timeout, sleep};", "`tokio::time::sleep`");
-    refused("plugin/mod.rs", "async fn f() { time::sleep(d).await }", "only `clock` may");
+    refused("probe/mod.rs", "async fn f() { tokio::time::sleep(d).await }", "only `clock` may");
+    refused("probe/mod.rs", "use tokio::time::{timeout, sleep};", "`tokio::time::sleep`");
+    refused("probe/mod.rs", "async fn f() { time::sleep(d).await }", "only `clock` may");
     refused("store/mod.rs", "use tokio::time::Instant;", "only `clock` may");
     refused("store/mod.rs", "fn f() { std::thread::sleep(d) }", "only `clock` may");
     allowed("clock.rs", "fn f() { std::time::SystemTime::now(); tokio::time::sleep(d); }");
-    allowed("plugin/mod.rs", "use tokio::time::timeout; use std::time::Duration;");
+    allowed("probe/mod.rs", "use tokio::time::timeout; use std::time::Duration;");
 }
 
 #[test]

@@ -289,7 +289,7 @@ mod tests {
 
         let key = rcgen::KeyPair::generate().unwrap();
         let host = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
-        let identity = crate::plugin::tls::identity(&host.pem()).unwrap();
+        let identity = crate::tls::identity(&host.pem()).unwrap();
         for tls in [Some(identity.config), None] {
             let (socket, secured) = (Socket::on_port().unwrap(), tls.is_some());
             let address = socket.address().clone();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use tf_provider::{AttributePath, AttributePathStep, Diagnostic, Diagnostics};
 
 use super::proto::tfplugin6 as wire;
-use crate::shown;
+use shown_text as shown;
 
 /// Builds a diagnostic that says only what it is given.
 ///

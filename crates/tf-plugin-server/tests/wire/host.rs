@@ -30,19 +30,9 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-pub mod tfplugin6 {
-    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
-    include!(concat!(env!("OUT_DIR"), "/client/tfplugin6.rs"));
-}
-pub mod plugin {
-    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
-    include!(concat!(env!("OUT_DIR"), "/client/plugin.rs"));
-}
-pub mod health {
-    #![allow(clippy::all, clippy::pedantic, dead_code, missing_debug_implementations)]
-    include!(concat!(env!("OUT_DIR"), "/client/grpc.health.v1.rs"));
-}
-
+#[allow(unused_imports, reason = "the benchmarks check no health")]
+pub use tf_plugin_server::proto::health;
+pub use tf_plugin_server::proto::{plugin, tfplugin6};
 pub use tfplugin6::provider_client::ProviderClient;
 
 pub const COOKIE: (&str, &str) =

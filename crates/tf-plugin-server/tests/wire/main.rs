@@ -21,14 +21,13 @@ mod walks;
 use std::{process::ExitCode, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use terraform_provider_metal::plugin;
 
 /// Far beyond what any test takes; a test that hangs must fail and not stop the build.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
     rustls::crypto::aws_lc_rs::default_provider().install_default().unwrap();
-    if plugin::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
+    if tf_plugin_server::is_plugin_start() || std::env::args().any(|argument| argument == "--debug") {
         return fixture::main();
     }
     let trials = [

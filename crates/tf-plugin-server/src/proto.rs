@@ -1,20 +1,20 @@
-//! The messages and services of `proto/`, as the build script generates them.
+//! The messages and services of `proto/`, as the build script generates them, with the clients of a host for tests.
 use std::fmt;
 
 /// The provider protocol.
-#[allow(dead_code, clippy::all, clippy::pedantic, reason = "generated code")]
+#[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic, reason = "generated code")]
 pub mod tfplugin6 {
     tonic::include_proto!("tfplugin6");
 }
 
 /// go-plugin's own services.
-#[allow(dead_code, clippy::all, clippy::pedantic, reason = "generated code")]
+#[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic, reason = "generated code")]
 pub mod plugin {
     tonic::include_proto!("plugin");
 }
 
 /// The health service.
-#[allow(dead_code, clippy::all, clippy::pedantic, reason = "generated code")]
+#[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic, reason = "generated code")]
 pub mod health {
     tonic::include_proto!("grpc.health.v1");
 }

@@ -32,7 +32,7 @@ mod logging;
 mod moves;
 mod numbers;
 mod panics;
-mod proto;
+pub mod proto;
 mod resource;
 mod running;
 mod schema;

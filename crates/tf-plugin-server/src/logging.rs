@@ -28,7 +28,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::shown;
+use shown_text as shown;
 
 /// Logs to standard error in the host's format; call it once, before [`super::serve`].
 ///

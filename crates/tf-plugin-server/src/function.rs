@@ -130,7 +130,7 @@ mod tests {
     use tf_provider::AttributePath;
 
     use super::*;
-    use crate::plugin::diagnostic;
+    use crate::diagnostic;
 
     #[test]
     fn errors_about_one_argument_point_at_it() {

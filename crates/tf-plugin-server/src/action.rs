@@ -20,7 +20,7 @@ use super::{
     service::Service,
     shape::Shape,
 };
-use crate::shown;
+use shown_text as shown;
 
 /// What a host invokes by hand or when a resource changes, and of which it keeps no state. tf-provider has no trait for it;
 /// this one is made like its data sources.
