@@ -13,9 +13,10 @@ use crate::{
     clock::{never_beyond, within},
     maintenance::{
         change::{Applied, Change, LockChange},
-        gate::{self, Asks, GateRecord, GateWish, System},
+        gate::{self, Asks, GateRecord, GateWish, Standing, System},
         spec::{Kind, Policy, Spec},
         state::Maintenance,
+        step::Step,
     },
     store::StoreError,
 };
@@ -249,11 +250,24 @@ impl Drive<'_> {
         !self.talk.asked.is_empty() || self.record().is_some_and(gate::is_asked)
     }
 
+    /// Whether the step is to enter or to leave a gate, and that was asked.
+    fn passes_gate(&self) -> bool {
+        let Some(progress) = self.record().and_then(|record| record.phase.progress()) else { return false };
+        matches!(progress.step(), Some(Step::EnterGate | Step::LeaveGate)) && !progress.attempts.is_empty()
+    }
+
+    /// Reads how a gate stands.
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
         // A waiter is woken by changes; before an action the state has to be fresh.
-        let view = gate.look(&wish, fresh || !self.waits() || self.looks_first()).await?;
+        let fresh = fresh || !self.waits() || self.looks_first();
+        // While the system does what it was asked, nothing is done here, and its change wakes us: what is known of it is enough.
+        let mut view = gate.look(&wish, fresh && !self.passes_gate()).await?;
+        let is_under_way = matches!(view.standing, Standing::Entering(_) | Standing::Returning(_));
+        if fresh && self.passes_gate() && !is_under_way {
+            view = gate.look(&wish, true).await?;
+        }
         self.facts.gates.insert(place, view);
         Ok(())
     }

@@ -101,3 +101,38 @@ async fn many_waiters_cost_one_watch() {
     apply.interrupt();
     apply.wait(SOON * 4).await;
 }
+
+/// What the requests of a while without an event are, in all.
+async fn quietly(proxy: &Proxy) -> BTreeMap<String, usize> {
+    // The last ones settle into their wait.
+    let wait = async |seconds| {
+        let began = std::time::Instant::now();
+        let over = async || (began.elapsed() > Duration::from_secs(seconds)).then_some(());
+        eventually("some time passes", SOON, over).await;
+    };
+    wait(4).await;
+    proxy.take_seen();
+    wait(8).await;
+    counted(proxy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_does_nothing_is_waited_for_without_requests() {
+    let options = Options { steady: Duration::from_secs(5), ..Options::default() };
+    let awake = options.awake.clone();
+    let world = World::start(MANY, options).await;
+    let proxy = Proxy::to(world.kubernetes).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
+    configure_as(&kubeconfig, &world, &workspace, "", &maintenances(MANY));
+    for (command, waits) in [("apply", "to be detached by the operator"), ("destroy", "attached again by the operator")]
+    {
+        awake.close();
+        let run = workspace.start(&[command, "-auto-approve", "-input=false", "-no-color", "-parallelism=100"]);
+        eventually("all wait", SOON * 4, async || (run.log().matches(waits).count() >= MANY).then_some(())).await;
+        let asked = quietly(&proxy).await;
+        assert!(asked.values().sum::<usize>() < 10, "{command}: {asked:#?}");
+        awake.open();
+        run.wait(SOON * 4).await.succeeded();
+    }
+}
