@@ -79,8 +79,9 @@ def read(root, triple):
 
 
 def address(package):
-    """The package URL of a crate."""
-    return f"pkg:cargo/{package['name']}@{package['version']}"
+    """The package URL of a crate. No registry has those of this repository."""
+    kind = "cargo" if package["source"] else "generic"
+    return f"pkg:{kind}/{package['name']}@{package['version']}"
 
 
 def reach(graph, packages, start, with_build):
