@@ -116,7 +116,7 @@ impl Engine {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
         let view = nodes.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
-        let opened = view.exists && !view.cordoned && !drained.is_elsewhere(&view);
+        let opened = view.exists && !view.cordoned && drained.elsewhere(&view).is_none();
         opened.then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
     }
 

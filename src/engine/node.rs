@@ -42,8 +42,7 @@ impl Engine {
         let shown = |error: BackendError| error.to_string();
         let (leases, us) = (self.leasing(record.server()).map_err(shown)?, node::identity(record));
         let seen = leases.look(lease, &us).await.map_err(shown)?;
-        if record.node.is_elsewhere(&seen) {
-            let cluster = record.node.cluster.as_deref().unwrap_or_default();
+        if let Some(cluster) = record.node.elsewhere(&seen) {
             return Err(format!("it is in another cluster (kube-system {cluster}) than the one that was asked"));
         }
         leases.release(lease, &us).await.map_err(shown)
@@ -62,7 +61,7 @@ impl Engine {
         let lease = record.node.taken.as_ref()?;
         let node = &lease.node;
         let seen = self.leasing(record.server()).ok()?.look(lease, &node::identity(record)).await.ok()?;
-        if record.node.is_elsewhere(&seen) {
+        if record.node.elsewhere(&seen).is_some() {
             return None;
         }
         match seen.view {

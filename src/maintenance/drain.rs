@@ -99,8 +99,7 @@ pub(super) fn uncordon(
         return if record.drained.is_some() { Verdict::Look(Need::Drain) } else { Verdict::Done };
     };
     let node = &drained.node;
-    if drained.is_elsewhere(view) {
-        let cluster = drained.cluster.as_deref().unwrap_or_default();
+    if let Some(cluster) = drained.elsewhere(view) {
         return Verdict::Fail(format!(
             "Node {node} is cordoned in another cluster (kube-system {cluster}) than the one that this configuration reaches"
         ));

@@ -80,21 +80,19 @@ pub(super) fn give_back(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    match &facts.node {
-        None => Verdict::Look(Need::Node),
-        Some(seen) if record.node.is_elsewhere(seen) => {
-            let node = record.node.taken.as_ref().map(|lease| lease.node.as_str()).unwrap_or_default();
-            let cluster = record.node.cluster.as_deref().unwrap_or_default();
-            Verdict::Fail(format!(
-                "the Lease of Node {node} is in another cluster (kube-system {cluster}) than the one that this configuration reaches"
-            ))
-        }
-        Some(SeenLease { view: NodeView::Ours, .. }) => {
-            pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now)
-        }
-        Some(SeenLease { view: NodeView::Free | NodeView::Held(_), .. }) => Verdict::Done,
+    let Some(seen) = &facts.node else { return Verdict::Look(Need::Node) };
+    if let Some(cluster) = record.node.elsewhere(seen) {
+        let node = record.node.taken.as_ref().map(|lease| lease.node.as_str()).unwrap_or_default();
+        return Verdict::Fail(format!(
+            "the Lease of Node {node} is in another cluster (kube-system {cluster}) than the one that this configuration reaches"
+        ));
+    }
+    match seen.view {
+        NodeView::Ours => pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now),
+        NodeView::Free | NodeView::Held(_) => Verdict::Done,
     }
 }
+
 /// Notes that the Lease may be ours from now on.
 pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
     if *action == Action::TakeNode {

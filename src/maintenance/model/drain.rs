@@ -5,6 +5,8 @@ use serde::Deserialize;
 use serde::Serialize;
 use std::time::Duration;
 
+use super::location::other_cluster;
+
 /// What is asked about the Node of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWish {
@@ -30,10 +32,10 @@ pub struct DrainRecord {
 }
 
 impl DrainRecord {
-    /// Whether a Node that was seen is in another cluster than ours. Where a role hides that, it is not.
+    /// Returns the cluster of ours, if a Node that was seen is known to be in another one.
     #[must_use]
-    pub fn is_elsewhere(&self, view: &DrainView) -> bool {
-        self.cluster.is_some() && view.cluster.is_some() && self.cluster != view.cluster
+    pub fn elsewhere(&self, view: &DrainView) -> Option<&str> {
+        other_cluster(self.cluster.as_deref(), view.cluster.as_deref())
     }
 }
 

@@ -44,6 +44,13 @@ pub struct ClusterIdentity {
     pub address: String,
 }
 
+/// Returns our cluster, if the one that was asked is known to be another; both by the UID of their namespace `kube-system`.
+/// Where a role hides one of them, it is not known.
+#[must_use]
+pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> Option<&'a str> {
+    ours.filter(|ours| asked.is_some_and(|asked| asked != *ours))
+}
+
 /// Where a server is reached, and where the external request for it lies.
 ///
 /// Not part of the spec nor of its digest: it is a fact of the configuration that enqueued, not a wish. The address of a BMC

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::location::other_cluster;
+
 /// The Lease of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
@@ -41,10 +43,10 @@ impl NodeRecord {
         *self == Self::default()
     }
 
-    /// Whether a Lease that was seen is in another cluster than the one that was taken. Where a role hides that, it is not.
+    /// Returns the cluster of the Lease that was taken, if one that was seen is known to be in another.
     #[must_use]
-    pub fn is_elsewhere(&self, seen: &SeenLease) -> bool {
-        self.cluster.is_some() && seen.cluster.is_some() && self.cluster != seen.cluster
+    pub fn elsewhere(&self, seen: &SeenLease) -> Option<&str> {
+        other_cluster(self.cluster.as_deref(), seen.cluster.as_deref())
     }
 }
 
