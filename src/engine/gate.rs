@@ -263,9 +263,9 @@ impl Drive<'_> {
         // A waiter is woken by changes; before an action the state has to be fresh.
         let fresh = fresh || !self.waits() || self.looks_first();
         // While the system does what it was asked, nothing is done here, and its change wakes us: what is known of it is enough.
-        let mut view = gate.look(&wish, fresh && !self.passes_gate()).await?;
-        let is_under_way = matches!(view.standing, Standing::Entering(_) | Standing::Returning(_));
-        if fresh && self.passes_gate() && !is_under_way {
+        let passes = fresh && self.passes_gate();
+        let mut view = gate.look(&wish, fresh && !passes).await?;
+        if passes && !matches!(view.standing, Standing::Entering(_) | Standing::Returning(_)) {
             view = gate.look(&wish, true).await?;
         }
         self.facts.gates.insert(place, view);
