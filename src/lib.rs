@@ -12,12 +12,12 @@ pub mod engine;
 pub mod files;
 pub mod kubernetes;
 mod loopback;
-pub mod maintenance;
 pub mod probe;
 pub mod program;
 pub mod provider;
 pub mod settings;
 pub mod store;
 
+pub use maintenance_protocol as maintenance;
 pub use shown_text as shown;
 pub use tf_plugin_server as plugin;

@@ -178,7 +178,8 @@ fn the_bill_names_what_is_linked_and_the_statement_how_it_was_made() {
     }
     // No registry has the crates of this repository: nobody shall look for them there.
     let own: Vec<_> = own.iter().map(|one| one["purl"].as_str().unwrap()).collect();
-    let expected = ["shown-text", "tf-plugin-server"].map(|name| format!("pkg:generic/{name}@{VERSION}"));
+    let expected =
+        ["maintenance-protocol", "shown-text", "tf-plugin-server"].map(|name| format!("pkg:generic/{name}@{VERSION}"));
     assert_eq!(own, expected);
     let refs: BTreeSet<_> = components.iter().map(|one| one["bom-ref"].as_str().unwrap()).collect();
     let dependencies = bill["dependencies"].as_array().unwrap();

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     decide::{Goal, Intent, Situation, decide},
-    ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
+    ids::{Fence, LockKey, MaintenanceId, Runner, Token, Uid},
     lock::{AskingState, Leases, Request, ServerLock},
     power::Limits,
     prepare::Facts,
@@ -61,16 +61,7 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
     let mut leases = Leases(HashMap::new());
     let mut last = (Uid(String::new()), Fence::default());
     for n in 0..waiters {
-        let runner = Runner {
-            id: RunnerId(format!("runner-{n}")),
-            user: "bench".into(),
-            host: "bench".into(),
-            pid: n,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        };
+        let runner = Runner::new(format!("runner-{n}"), "bench", "bench", n);
         leases.0.insert(runner.id.clone(), "2026-11-21T11:00:00Z".parse().unwrap());
         let uid = Uid(format!("uid-{n}"));
         let request = Request {

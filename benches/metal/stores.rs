@@ -7,7 +7,7 @@ use std::{
 use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::SystemClock,
-    maintenance::ids::{LockKey, Runner, RunnerId},
+    maintenance::ids::{LockKey, Runner},
     store::{
         EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions,
         SqliteStore, Store,
@@ -138,16 +138,7 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
 
 /// The process of a number, as everybody in the store sees it.
 pub fn runner(number: usize) -> Runner {
-    Runner {
-        id: RunnerId(format!("runner-{number}")),
-        user: "bench".into(),
-        host: "bench".into(),
-        pid: u32::try_from(number).unwrap(),
-        process: String::new(),
-        run: None,
-        url: None,
-        commit: None,
-    }
+    Runner::new(format!("runner-{number}"), "bench", "bench", u32::try_from(number).unwrap())
 }
 
 pub fn key(name: &str) -> LockKey {

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_process_shows_nothing_that_is_kept_for_the_protocol() {
-        let shown = process(&Runner::sample("one"));
+        let shown = process(&Runner::new("one", "ada", "desk", 1));
         assert_eq!(shown.as_object().unwrap().len(), PROCESS.len());
         assert!(shown["id"].is_null() && shown["user"] == "ada");
     }

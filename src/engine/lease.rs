@@ -196,7 +196,7 @@ mod tests {
     async fn a_call_ends_with_a_margin_before_its_lease() {
         let clock = Arc::new(SimulatedClock::starting_at("2026-11-22T10:00:00Z".parse().unwrap()));
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let runner = Runner::sample("r");
+        let runner = Runner::new("r", "ada", "desk", 1);
         let tuning = Tuning { lease: Duration::from_secs(30), ..Tuning::default() };
         let keeper = LeaseKeeper::new(store, clock.clone(), runner, tuning);
         assert!(

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_process_tells_its_version_where_version_0_1_0_reads_over_it() {
-        let runner = Runner::sample("r");
+        let runner = Runner::new("r", "ada", "desk", 1);
         let text = serde_json::to_string(&Stamped { runner: &runner, program: Program::own(4) }).unwrap();
         assert_eq!(serde_json::from_str::<Runner>(&text).unwrap(), runner, "as version 0.1.0 reads it");
         assert_eq!(stamped(&text), (runner.to_string(), Some(Program::own(4))));

@@ -19,7 +19,9 @@ constant, because hosts fold equal ones. [When something is stuck](when-somethin
 pub fn generate(root: &Path) -> String {
     let (mut messages, mut causes) = (BTreeMap::new(), BTreeMap::new());
     for room in ["provider", "settings", "engine", "backend", "store", "maintenance"] {
-        read_folder(&root.join("src").join(room), room == "provider", &mut messages, &mut causes);
+        let folder =
+            if room == "maintenance" { "crates/maintenance-protocol/src".into() } else { format!("src/{room}") };
+        read_folder(&root.join(folder), room == "provider", &mut messages, &mut causes);
     }
     let mut page = HEAD.to_owned();
     page.push_str("\n## Errors and warnings\n\n| summary | detail |\n|---|---|\n");

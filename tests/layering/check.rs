@@ -18,20 +18,17 @@ pub struct Rules {
     pub data: (&'static str, &'static [&'static str]),
     pub crates: &'static [(&'static str, &'static [&'static str])],
     pub pure_room: &'static str,
-    pub pure_crates: &'static [&'static str],
     pub impure: &'static [&'static str],
     pub time_room: &'static str,
     pub time: &'static [&'static str],
     pub longest: usize,
     pub longer: &'static [(&'static str, usize, &'static str)],
-    /// The crates of the manifest, as code names them.
-    pub dependencies: BTreeSet<String>,
 }
 
-/// One file of `src/`.
+/// One file of a room.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Path below `src/`, with `/`.
+    /// Path below the rooms, with `/`.
     pub file: String,
     pub text: String,
 }
@@ -182,10 +179,6 @@ fn crate_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
 fn pure_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     if room != rules.pure_room {
         return None;
-    }
-    let first = named.segments[0].as_str();
-    if rules.dependencies.contains(first) && !rules.pure_crates.contains(&first) {
-        return Some(format!("`{room}` is pure and names the crate `{first}`"));
     }
     let path = named.segments.join("::");
     let impure = rules.impure.iter().find(|part| path == **part || path.starts_with(&format!("{part}::")));

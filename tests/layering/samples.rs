@@ -101,19 +101,9 @@ fn a_new_room_must_be_in_the_table() {
 
 #[test]
 fn the_rules_are_pure() {
-    for text in [
-        "use tokio::sync::Mutex;",
-        "use sqlx::Row;",
-        "fn f(c: reqwest::Client) {}",
-        "use rustls::pki_types::CertificateDer;",
-    ] {
-        let found = found("maintenance/decide.rs", text);
-        assert!(found.iter().any(|why| why.contains("is pure and names")), "{text}: {found:?}");
-    }
     refused("maintenance/decide.rs", "use std::{fs, fmt};", "`std::fs`");
     refused("maintenance/decide.rs", "use std::net::IpAddr;", "`std::net`");
     refused("maintenance/decide.rs", "use std::time::{Duration, SystemTime};", "`std::time::SystemTime`");
-    refused("maintenance/decide.rs", "use crate::clock::Clock;", "it may know shown");
     allowed(
         "maintenance/decide.rs",
         "use std::{time::Duration, collections::BTreeMap};\nuse jiff::Timestamp;\nuse serde::Serialize;",
@@ -169,5 +159,4 @@ fn the_manifest_is_read() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\nfutures-util = { version = \"0.3\" }\nserde = \"1\"\ntokio.workspace = true\n[dev-dependencies]\nproptest = \"1\"\n";
     let names: Vec<String> = check::dependencies(manifest).into_iter().collect();
     assert_eq!(names, ["futures_util", "serde", "tokio"]);
-    assert!(rules().dependencies.contains("tf_provider"));
 }

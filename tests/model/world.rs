@@ -296,9 +296,7 @@ impl World {
     /// The process in which this one runs, or ran last. Its identity says which it is.
     pub fn runner(&self, actor: usize) -> Runner {
         let (process, run) = (self.actors[actor].process, self.process(actor).run);
-        let id = RunnerId(format!("{process}.{run}"));
-        let (user, host, process) = (String::new(), String::new(), String::new());
-        Runner { id, user, host, pid: 0, process, run: None, url: None, commit: None }
+        Runner::new(format!("{process}.{run}"), "", "", 0)
     }
 
     /// The random number of an attachment of this one, of which it has one in each run.

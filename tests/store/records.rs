@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use terraform_provider_metal::maintenance::{
-    ids::{LockKey, MaintenanceId, Runner, RunnerId, Token, Uid},
+    ids::{LockKey, MaintenanceId, Runner, Token, Uid},
     lock::{AskingState, Request},
     spec::{Kind, Spec},
 };
@@ -15,16 +15,7 @@ pub const HOLD_PLACE: Duration = Duration::from_secs(900);
 pub const AGING: Duration = Duration::from_secs(86_400);
 
 pub fn runner(n: u32) -> Runner {
-    Runner {
-        id: RunnerId(format!("runner-{n}")),
-        user: "ada".into(),
-        host: "desk".into(),
-        pid: n,
-        process: String::new(),
-        run: None,
-        url: None,
-        commit: None,
-    }
+    Runner::new(format!("runner-{n}"), "ada", "desk", n)
 }
 
 /// A token; generations tell attachments apart in tests that lose no commits.

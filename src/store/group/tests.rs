@@ -166,7 +166,7 @@ fn id(n: usize) -> MaintenanceId {
 }
 
 fn runner() -> Runner {
-    Runner::sample("r")
+    Runner::new("r", "ada", "desk", 1)
 }
 
 /// Asks for a place and attaches; every `refuses` is refused after it has changed the draft.

@@ -116,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         ids::{LockKey, MaintenanceId, Runner, Uid},
         lock::{Leases, Request, ServerLock},
         queue::waiting,
@@ -124,10 +124,10 @@ mod tests {
     };
 
     fn request(name: &str, priority: i64) -> Request {
-        let runner = Runner::sample("r");
+        let runner = Runner::new("r", "ada", "desk", 1);
         let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
         let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
-        let asking = crate::maintenance::lock::AskingState::default();
+        let asking = crate::lock::AskingState::default();
         Request {
             uid,
             id,

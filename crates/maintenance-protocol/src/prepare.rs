@@ -19,7 +19,7 @@ use super::{
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
-use crate::maintenance::machine::{PowerTarget, ResetType};
+use crate::machine::{PowerTarget, ResetType};
 
 /// What a look at the outside brought. `None` is "not looked yet".
 #[derive(Clone, Debug, Default)]

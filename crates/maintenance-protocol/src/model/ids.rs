@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::shown;
+use shown_text as shown;
 
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -158,20 +158,12 @@ pub struct Runner {
     pub commit: Option<String>,
 }
 
-#[cfg(test)]
 impl Runner {
-    /// A process of which only its number matters to a test.
-    pub(crate) fn sample(id: &str) -> Self {
-        Self {
-            id: RunnerId(id.to_owned()),
-            user: "ada".to_owned(),
-            host: "desk".to_owned(),
-            pid: 1,
-            process: String::new(),
-            run: None,
-            url: None,
-            commit: None,
-        }
+    /// A process of which is known who runs it and where: no CI run, and nothing that tells whether it still runs.
+    #[must_use]
+    pub fn new(id: impl Into<String>, user: &str, host: &str, pid: u32) -> Self {
+        let (id, user, host) = (RunnerId(id.into()), user.to_owned(), host.to_owned());
+        Self { id, user, host, pid, process: String::new(), run: None, url: None, commit: None }
     }
 }
 

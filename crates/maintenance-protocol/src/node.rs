@@ -103,7 +103,7 @@ pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         ids::LockKey,
         lock::{Leases, Request, ServerLock},
         step::Step,

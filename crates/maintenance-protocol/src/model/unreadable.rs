@@ -32,7 +32,7 @@ impl Unreadable {
     }
 
     /// Reads as much of a record as can be read.
-    pub(in crate::maintenance) fn of(uid: &str, raw: &str, why: String) -> Self {
+    pub(crate) fn of(uid: &str, raw: &str, why: String) -> Self {
         let found: Value = serde_json::from_str(raw).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Self {

@@ -1,8 +1,8 @@
 //! A service that the external system carries out: the request and its progress.
 
-use crate::shown;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text as shown;
 use std::fmt;
 
 /// What the external system is told to do: its own steps, or a list of them that it keeps under a name.

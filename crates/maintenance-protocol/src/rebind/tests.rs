@@ -6,7 +6,7 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::maintenance::{
+use crate::{
     aliases::SystemUuid,
     identity::{Identified, Sighting, decide},
     ids::Runner,
@@ -170,7 +170,7 @@ impl World {
             spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(Kind::Maintenance, "node") },
             location: None,
             gates: Vec::new(),
-            runner: Runner::sample(&format!("r{process}")),
+            runner: Runner::new(format!("r{process}"), "ada", "desk", 1),
             keeps_place: false,
             asking: AskingState::default(),
         };

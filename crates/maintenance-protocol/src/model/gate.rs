@@ -123,7 +123,7 @@ impl GateRecord {
     }
 
     /// Whether it still has a request of ours.
-    pub(in crate::maintenance) fn must_be_left(&self) -> bool {
+    pub(crate) fn must_be_left(&self) -> bool {
         self.system.enters && self.asked && !self.left
     }
 }
@@ -250,14 +250,14 @@ pub(super) mod stored {
         Chain(Vec<GateRecord>),
     }
 
-    pub(in crate::maintenance) fn serialize<S: Serializer>(gates: &[GateRecord], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(gates: &[GateRecord], to: S) -> Result<S::Ok, S::Error> {
         match gates {
             [one] => one.serialize(to),
             gates => gates.serialize(to),
         }
     }
 
-    pub(in crate::maintenance) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GateRecord>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GateRecord>, D::Error> {
         Ok(match Option::<Stored>::deserialize(from)? {
             None => Vec::new(),
             Some(Stored::One(one)) => vec![*one],

@@ -203,7 +203,7 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::spec::Kind;
+    use crate::spec::Kind;
 
     const SIGNED: &str = "https://images.example/a.iso?X-Amz-Signature=abc123&X-Amz-Date=20260101&versionId=7";
 

@@ -148,7 +148,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         approval::Claim,
         change::{Applied, LockChange, Moment},
         ids::{LockKey, Runner, Token},
@@ -172,7 +172,7 @@ mod tests {
             owner: "team".to_owned(),
             spec: spec("one"),
             gates: Vec::new(),
-            runner: Runner::sample("ada"),
+            runner: Runner::new("ada", "ada", "desk", 1),
             keeps_place: false,
             location: None,
             asking: AskingState::default(),
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn only_its_owner_acts_on_a_record_and_the_protocol_does() {
-        let (runner, token) = (Runner::sample("bob"), Token(uuid::Uuid::nil()));
+        let (runner, token) = (Runner::new("bob", "ada", "desk", 1), Token(uuid::Uuid::nil()));
         for (owner, allowed) in [(Some("team"), true), (None, true), (Some("others"), false), (Some(""), false)] {
             let (mut lock, uid) = held();
             let attach = LockChange::Attach { uid: &uid, runner: &runner, token, state: "", owner };

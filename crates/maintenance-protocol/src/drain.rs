@@ -133,7 +133,7 @@ pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         ids::LockKey,
         lock::{Leases, Request, ServerLock},
         step::{Attempt, Step},

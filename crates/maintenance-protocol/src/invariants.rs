@@ -145,7 +145,7 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::lock::Slot;
+    use crate::lock::Slot;
 
     #[test]
     fn one_server_under_two_locks_is_found() {

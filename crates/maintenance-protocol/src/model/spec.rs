@@ -13,8 +13,8 @@ use super::{
     operation::OperationSpec,
     service::ServiceSpec,
 };
-use crate::maintenance::window::WindowSpec;
-use crate::shown;
+use crate::window::WindowSpec;
+use shown_text as shown;
 
 /// Whether the owner of a claimed server is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -106,7 +106,7 @@ impl ServerLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         ids::{LockKey, MaintenanceId, Runner, Token, Uid},
         lock::AskingState,
         spec::Spec,
@@ -122,7 +122,7 @@ mod tests {
                 spec: Spec::new(Kind::Maintenance, "node"),
                 location: None,
                 gates: Vec::new(),
-                runner: Runner::sample("r"),
+                runner: Runner::new("r", "ada", "desk", 1),
                 keeps_place: false,
                 asking: AskingState::default(),
             }
@@ -138,7 +138,7 @@ mod tests {
         lock.generation = u64::MAX;
         let before = lock.clone();
         let uid = Uid("a".into());
-        let attached = lock.attach(&uid, Runner::sample("r"), Token(uuid::Uuid::nil()), &leases, now);
+        let attached = lock.attach(&uid, Runner::new("r", "ada", "desk", 1), Token(uuid::Uuid::nil()), &leases, now);
         assert_eq!(attached, Err(Refusal::NoNumberLeft("generation")));
         lock.last_ticket = u64::MAX;
         let asked = lock.enqueue(Request::sample("b"), &leases, now);

@@ -105,14 +105,14 @@ impl ServerLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintenance::{
+    use crate::{
         ids::{LockKey, MaintenanceId, Runner},
         lock::{AskingState, Request},
         spec::{Kind, Spec},
     };
 
     fn runner(name: &str) -> Runner {
-        Runner { user: name.to_owned(), ..Runner::sample(name) }
+        Runner::new(name, name, "desk", 1)
     }
 
     fn request(name: &str) -> Request {

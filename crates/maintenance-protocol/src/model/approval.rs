@@ -2,10 +2,10 @@
 
 use super::ids::MaintenanceId;
 use super::ids::Uid;
-use crate::shown;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text as shown;
 use std::fmt;
 
 /// An owner's hold on a server: it is in use, and whoever needs it asks.
