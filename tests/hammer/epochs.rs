@@ -14,7 +14,8 @@ pub struct Border {
     pub over: BTreeSet<String>,
     /// The server and the hold that goes on there where it stood, by the store and by what the person saw.
     pub goes_on: BTreeSet<(String, String)>,
-    /// Holds that were ended by the person.
+    /// Holds that were ended by the person, or whose server the person brought back to what it was: those may find
+    /// nothing left to do.
     pub ended: BTreeSet<String>,
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::worker::Order;
+use crate::worker::{LOOK, Order};
 
 /// What a process did.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Process {
     pub stopped_at: Option<Instant>,
     /// When it is told to give its server back.
     pub release_at: Option<Instant>,
+    /// Whether it was asked to look and did not say yet that it did.
+    pub looks: bool,
     /// Whether it was killed by us.
     pub killed: bool,
     /// Whether it is of another version.
@@ -72,6 +74,7 @@ impl Process {
             stopped: None,
             stopped_at: None,
             release_at: None,
+            looks: false,
             killed: false,
             other_version: false,
             input: child.stdin.take(),
@@ -111,6 +114,12 @@ impl Process {
         let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         tokio::task::spawn_blocking(move || waitid(WaitId::Pid(pid), options)).await.unwrap().unwrap();
+    }
+
+    /// Asks it to read everything in the store, and to say so.
+    pub async fn look(&mut self) {
+        self.looks = true;
+        self.tell(LOOK).await;
     }
 
     pub fn go_on(&mut self) {

@@ -42,8 +42,9 @@ impl Supervisor {
             process.kill();
         }
         self.frozen = true;
-        if meanwhile == Meanwhile::Ended {
-            self.end_all(heard).await;
+        match meanwhile {
+            Meanwhile::Run => self.let_all_look(heard).await,
+            Meanwhile::Ended => self.end_all(heard).await,
         }
         let done = |(number, hold): (&u64, &Hold)| hold.over.as_ref().map(|_| format!("hold-{number}"));
         let over: BTreeSet<String> = self.holds.iter().filter_map(done).collect();
@@ -61,6 +62,24 @@ impl Supervisor {
         let border = self.put_in_order(over).await;
         self.borders.push(border);
         self.frozen = false;
+    }
+
+    /// Lets every process see what will be lost: that those which run notice it is said of those which know it, and not of
+    /// one that began, or went on, a moment before. One whose hold is another's by now may be overtaken after it looked.
+    async fn let_all_look(&mut self, heard: &mut UnboundedReceiver<Event>) {
+        for process in self.processes.values_mut().filter(|process| !process.killed) {
+            match &process.order {
+                Some(order) if self.holds[&order.number].attempt == order.attempt => process.look().await,
+                Some(_) => process.kill(),
+                None => {}
+            }
+        }
+        let patience = Instant::now() + Duration::from_mins(1);
+        while self.processes.values().any(|process| process.looks && process.order.is_some() && !process.killed) {
+            assert!(Instant::now() < patience, "a process did not look at the store: {}", self.unfinished().await);
+            self.do_what_is_due().await;
+            self.listen(heard, patience).await;
+        }
     }
 
     /// Ends every process at once and waits until it is gone.
@@ -143,6 +162,7 @@ impl Supervisor {
                 border.goes_on.insert((server.to_owned(), name(holder)));
             } else {
                 self.tally.mended += 1;
+                border.ended.extend(holder.map(name));
                 let power = if home.0.on { PowerState::On } else { PowerState::Off };
                 let change = SystemChange { power: Some(power), boot: Some(home.1), ..SystemChange::default() };
                 self.simulator.change_system(server, change).unwrap();

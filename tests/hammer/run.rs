@@ -78,16 +78,13 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
     let _ = simulator.wait_until("machines at rest", Duration::from_secs(5), at_rest).await;
 
     let asked = supervisor.holds.iter().map(|(number, hold)| (format!("hold-{number}"), hold.server.clone())).collect();
-    let failed = |(number, hold): (&u64, &Hold)| {
-        hold.over.as_ref().is_some_and(|over| over.starts_with("Failed")).then(|| format!("hold-{number}"))
-    };
     let course = Course {
         asked,
         start,
         end: journal::states(&simulator),
         lines: journal::lines(&simulator),
         caught: supervisor.caught.clone(),
-        failed: supervisor.holds.iter().filter_map(failed).collect(),
+        failed: supervisor.failed.clone(),
     };
     let borders = std::mem::take(&mut supervisor.borders);
     simulator.stop().await;

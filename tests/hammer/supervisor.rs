@@ -90,6 +90,8 @@ pub struct Supervisor {
     pub problems: Vec<String>,
     /// What [`Course::caught`] tells the checker.
     pub caught: BTreeSet<String>,
+    /// What [`Course::failed`] tells it. One that failed before the store forgot it ends once more.
+    pub failed: BTreeSet<String>,
 }
 
 impl Supervisor {
@@ -149,6 +151,7 @@ impl Supervisor {
             tally: Tally::default(),
             problems: Vec::new(),
             caught: BTreeSet::new(),
+            failed: BTreeSet::new(),
         }
     }
 
@@ -340,6 +343,7 @@ impl Supervisor {
         let Some(order) = process.order.clone() else { return };
         let hold = self.holds.get_mut(&order.number).unwrap();
         match word {
+            "looked" => return process.looks = false,
             "asked" | "held" => {
                 let uid = Uid(rest.to_owned());
                 // One record for each name, whoever works on it: the whole run is built on that.
@@ -354,6 +358,9 @@ impl Supervisor {
             }
             _ if word == "over" || (hold.known_over && ["Withdrawn", "the record is gone"].contains(&rest)) => {
                 if hold.over.is_none() {
+                    if rest.starts_with("Failed") {
+                        self.failed.insert(order.hold());
+                    }
                     self.tally.done += 1;
                     self.tally.by_other_version += usize::from(process.other_version);
                     hold.over = Some(rest.to_owned());

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use secrecy::SecretString;
 use terraform_provider_metal::{
     backend::redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust},
@@ -22,8 +23,15 @@ use terraform_provider_metal::{
     },
     probe::{HttpProbe, ProbeSettings},
     settings::{Environment, open_store, runner},
+    store::Store,
 };
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, stdin},
+    sync::{
+        mpsc::{UnboundedReceiver, unbounded_channel},
+        watch,
+    },
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{hidden, wall::Wall};
@@ -41,6 +49,9 @@ pub const WALL: &str = "HAMMER_WORKER_WALL";
 
 /// What a process says at its start that sees no other one.
 pub const HIDDEN: &str = "hidden";
+
+/// Asks a process to read everything in the store, whatever it does.
+pub const LOOK: &str = "look";
 
 /// From which point on a hold is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +147,9 @@ struct Worker {
     lease: Duration,
     clock: Arc<dyn Clock>,
     probe: Arc<HttpProbe>,
-    told: Lines<BufReader<Stdin>>,
+    told: UnboundedReceiver<String>,
+    /// The store of the order that is carried out.
+    store: watch::Sender<Option<Arc<dyn Store>>>,
 }
 
 /// Works until nobody tells more.
@@ -147,6 +160,7 @@ pub async fn work() {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
     }
     let servers = env::var(SERVERS).unwrap();
+    let (store, opened) = watch::channel(None);
     let mut worker = Worker {
         url,
         run: env::var(RUN).unwrap(),
@@ -159,22 +173,56 @@ pub async fn work() {
         lease: Duration::from_millis(env::var(LEASE).unwrap().parse().unwrap()),
         clock: Arc::new(Wall::at(env::var(WALL).unwrap().as_ref())),
         probe: Arc::new(HttpProbe::new(&ProbeSettings::default()).unwrap()),
-        told: BufReader::new(tokio::io::stdin()).lines(),
+        told: hear(opened),
+        store,
     };
     println!("<ready> {}", if hidden::sees_nothing() { HIDDEN } else { "" });
-    while let Some(line) = worker.told.next_line().await.unwrap() {
+    while let Some(line) = worker.told.recv().await {
         let order = Order::of(&line);
         let said = match worker.engine(&order).await {
             Ok(engine) => {
                 let said = Box::pin(worker.carry_out(&engine, &order))
                     .await
                     .unwrap_or_else(|error| format!("<failed> {error}"));
+                worker.store.send_replace(None);
                 engine.close().await;
                 said
             }
             Err(error) => format!("<failed> {error}"),
         };
         println!("{said}");
+    }
+}
+
+/// Hears what the process is told; the looks are taken beside what it does.
+fn hear(opened: watch::Receiver<Option<Arc<dyn Store>>>) -> UnboundedReceiver<String> {
+    let (tell, told) = unbounded_channel();
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stdin()).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if line == LOOK {
+                tokio::spawn(look(opened.clone()));
+            } else if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// Reads every lock, through the memory with which later reads are compared.
+async fn look(mut opened: watch::Receiver<Option<Arc<dyn Store>>>) {
+    loop {
+        let Ok(store) = opened.wait_for(Option::is_some).await.map(|store| store.clone()) else { return };
+        let Some(store) = store else { continue };
+        if let Ok(all) = store.view_all().await {
+            let reads = all.iter().map(|view| store.view(&view.lock.key));
+            if join_all(reads).await.iter().all(Result::is_ok) {
+                println!("<looked>");
+                return;
+            }
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -206,6 +254,7 @@ impl Worker {
         let env = Environment::default();
         let (store, _) =
             open_store(Some(&self.url), &env, Arc::clone(&self.clock)).await.map_err(|error| error.to_string())?;
+        self.store.send_replace(Some(Arc::clone(&store)));
         let mut runner = runner(&env, None);
         if order.elsewhere {
             runner.process = String::new();
@@ -287,7 +336,7 @@ impl Worker {
             println!("<held> {}", record.uid);
             uid = Some(record.uid);
             // Whoever was replaced meanwhile is told to leave it.
-            match self.told.next_line().await.unwrap().as_deref() {
+            match self.told.recv().await.as_deref() {
                 Some("release") => {}
                 _ => return Ok("<failed> replaced".to_owned()),
             }
