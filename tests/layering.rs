@@ -6,6 +6,8 @@
 
 #[path = "layering/check.rs"]
 mod check;
+#[path = "layering/cycles.rs"]
+mod cycles;
 #[path = "layering/paths.rs"]
 mod paths;
 #[path = "layering/samples.rs"]
@@ -152,6 +154,12 @@ fn the_rules_depend_on_pure_crates_only() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(RULES).join("Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("the manifest is there");
     assert_eq!(check::dependencies(&manifest), PURE_CRATES.iter().map(|name| (*name).to_owned()).collect());
+}
+
+#[test]
+fn no_rules_name_each_other_in_a_circle() {
+    let circles = cycles::circles(&rooms(), "maintenance/", DATA.0);
+    assert!(circles.is_empty(), "{circles:#?}");
 }
 
 /// The compiler keeps a crate from naming a room; what holds for every file holds for those of the wire too.

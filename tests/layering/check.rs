@@ -56,7 +56,7 @@ impl Source {
     }
 
     /// `engine/drive.rs` is `["engine", "drive"]`, `engine/mod.rs` is `["engine"]`.
-    fn module(&self) -> Vec<String> {
+    pub fn module(&self) -> Vec<String> {
         let path = self.file.trim_end_matches(".rs");
         let mut module: Vec<String> = path.split('/').map(str::to_owned).collect();
         if module.last().is_some_and(|last| last == "mod" || last == "lib" || last == "main") {

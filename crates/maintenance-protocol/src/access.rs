@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{
     ids::{MaintenanceId, Uid},
-    lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
+    model::lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
     update::needs_preparing,
@@ -149,12 +149,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        approval::Claim,
         change::{Applied, LockChange, Moment},
         ids::{LockKey, Runner, Token},
-        lock::{AskingState, Slot},
         machine::PowerTarget,
-        power::Limits,
+        model::{
+            approval::Claim,
+            lock::{AskingState, Slot},
+            verdict::Limits,
+        },
         spec::Kind,
         state::{Ending, Progress},
     };

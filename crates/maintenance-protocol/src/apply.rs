@@ -7,18 +7,20 @@ use jiff::Timestamp;
 use super::{
     address,
     change::{Applied, Change, LockChange, Moment, Unreadable},
-    decide::Finish,
     drain, gate, hand_over,
     ids::{Fence, Uid},
-    lock::{Enqueued, Refusal, ServerLock},
     machine::ResetType,
+    model::{
+        finish::Finish,
+        lock::{Enqueued, Refusal, ServerLock},
+        operation::Outcome,
+        update::Undone,
+    },
     node,
-    operate::Outcome,
     queue::{Turn, turn},
     restore, service,
     state::{Ending, KnownTo, Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
-    update::Undone,
 };
 
 impl ServerLock {

@@ -13,8 +13,7 @@ use serde::Serialize;
 
 use super::{
     ids::{MaintenanceId, Uid},
-    lock::ServerLock,
-    queue::shown_time,
+    model::{lock::ServerLock, shown_time::shown_time},
     spec::Policy,
     state::Maintenance,
     window::WindowSpec,

@@ -5,13 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    decide::Finish,
-    effects::PendingEffect,
     identity::AliasClaim,
     ids::{Fence, Generation, MaintenanceId, Runner, Token, Uid},
-    lock::{Leases, Request},
-    power::Limits,
-    restrictions::Restrictions,
+    model::{
+        effects::PendingEffect,
+        finish::Finish,
+        lock::{Leases, Request},
+        restrictions::Restrictions,
+        verdict::Limits,
+    },
     spec::{Kind, Spec},
     state::{Ending, Phase, PriorState, Progress},
     step::{Action, Reply},

@@ -12,8 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     ids::Uid,
     machine::PowerTarget,
-    operate::OperationSpec,
-    service::ServiceSpec,
+    model::{operation::OperationSpec, service::ServiceSpec},
     spec::{BootSpec, CompleteWhen, Kind, Policy, Spec},
     state::Maintenance,
     window::WindowSpec,

@@ -11,9 +11,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    power::{Limits, Need, Verdict, after, pursue},
-    prepare::Facts,
-    queue::shown_time,
+    model::{
+        facts::Facts,
+        shown_time::shown_time,
+        verdict::{Limits, Need, Verdict, after},
+    },
+    power::pursue,
     spec::Spec,
     state::{Maintenance, Progress},
     step::{Action, Reply},
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::LockKey,
-        lock::{Leases, Request, ServerLock},
+        model::lock::{Leases, Request, ServerLock},
         step::{Attempt, Step},
     };
 

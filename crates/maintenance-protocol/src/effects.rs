@@ -13,9 +13,11 @@ use jiff::Timestamp;
 
 use super::{
     ids::Uid,
-    lock::ServerLock,
     machine::ResetType,
-    power::{Limits, after},
+    model::{
+        lock::ServerLock,
+        verdict::{Limits, after},
+    },
     state::Maintenance,
     step::{Action, Attempt, Reply},
 };

@@ -3,9 +3,12 @@
 use jiff::Timestamp;
 
 use super::{
-    gate::GateRecord,
-    lock::{Enqueued, Leases, Refusal, Request, ServerLock, reaches},
-    node::NodeRecord,
+    lock::reaches,
+    model::{
+        gate::GateRecord,
+        lock::{Enqueued, Leases, Refusal, Request, ServerLock},
+        node::NodeRecord,
+    },
     spec::Kind,
     state::{KnownTo, Maintenance, Phase},
 };
@@ -108,7 +111,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{LockKey, MaintenanceId, Runner, Token, Uid},
-        lock::AskingState,
+        model::lock::AskingState,
         spec::Spec,
     };
 

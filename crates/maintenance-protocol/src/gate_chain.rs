@@ -4,13 +4,18 @@ use jiff::Timestamp;
 
 use super::{
     change::Change,
-    decide::{Decision, Finish, Situation},
-    gate::{BootReadiness, GateRecord, Loss, Order, Standing, entering, leaving, taken_away},
+    gate::{entering, leaving, taken_away},
     hindrance::{Hindrance, hindrances},
     machine::ResetType,
-    power::{Limits, Need, Verdict, after, pursue},
-    prepare::Facts,
+    model::{
+        facts::Facts,
+        finish::Finish,
+        gate::{BootReadiness, GateRecord, Loss, Order, Standing},
+        verdict::{Limits, Need, Verdict, after},
+    },
+    power::pursue,
     queue::{self, Turn, WaitReason},
+    situation::{Decision, Situation},
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
 };

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use super::{
     ids::{Fence, Uid},
-    lock::{Leases, Refusal, ServerLock},
     machine::PowerState,
+    model::lock::{Leases, Refusal, ServerLock},
     prepare, queue,
     spec::Kind,
     state::{Ending, Maintenance, Phase, Progress},

@@ -2,11 +2,14 @@
 
 use super::{
     change::Change,
-    decide::{Decision, Finish, Goal, Situation, take_turn},
     gate_chain, hand_over,
     midway::ends_with_hold,
-    power::{Need, Verdict},
+    model::{
+        finish::Finish,
+        verdict::{Need, Verdict},
+    },
     queue::{Turn, turn_in},
+    situation::{Decision, Goal, Situation, take_turn},
     spec::{CompleteWhen, Kind, WaitFor},
     state::{Ending, Maintenance, Phase},
     update,

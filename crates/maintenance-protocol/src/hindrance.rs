@@ -6,11 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     approval::{self, Consent, Missing, consent},
-    gate::Order,
-    lock::ServerLock,
-    node,
-    queue::shown_time,
-    restrictions::Block,
+    model::{gate::Order, lock::ServerLock, restrictions::Block, shown_time::shown_time},
     state::{Maintenance, Phase},
     window::{Start, WindowSpec},
 };
@@ -90,7 +86,7 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
     if let Consent::Missing(missing) = consent(lock, record, now) {
         found.push(Hindrance::Approval(missing));
     }
-    if let Some((wish, by)) = node::wanted(record).zip(record.node.held_by.clone()) {
+    if let Some((wish, by)) = record.spec.node.as_ref().zip(record.node.held_by.clone()) {
         found.push(Hindrance::Node(wish.lease.node.clone(), by));
     }
     // One that has no queue is asked when it is our turn, and does not block before that.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{
     ids::{Generation, Uid},
-    lock::{AuditEvent, Leases, Refusal, ServerLock},
+    model::lock::{AuditEvent, Leases, Refusal, ServerLock},
     state::Maintenance,
 };
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{LockKey, MaintenanceId, Runner},
-        lock::{AskingState, Request},
+        model::lock::{AskingState, Request},
         spec::{Kind, Spec},
     };
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     aliases::Alias,
     ids::{LockKey, Uid},
-    lock::ServerLock,
+    model::lock::ServerLock,
     rebind::trail_end,
     state::{Maintenance, Phase},
 };
@@ -145,7 +145,7 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Slot;
+    use crate::model::lock::Slot;
 
     #[test]
     fn one_server_under_two_locks_is_found() {

@@ -41,6 +41,7 @@ pub mod restore;
 pub mod restrictions;
 mod seize;
 pub mod service;
+mod situation;
 mod transitions;
 mod undriven;
 pub mod update;

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{LockKey, MaintenanceId, Runner, Uid},
-        lock::{Leases, Request, ServerLock},
+        model::lock::{Leases, Request, ServerLock},
         queue::waiting,
         spec::{Kind, Spec},
     };

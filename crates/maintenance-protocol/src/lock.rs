@@ -13,7 +13,7 @@ use super::{
     extension::Extension,
     ids::{Fence, LockKey, Uid},
     location::Location,
-    ownership::Ownership,
+    model::ownership::Ownership,
     state::{Maintenance, Phase},
 };
 

@@ -8,9 +8,12 @@
 use super::{
     address,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, PowerState},
-    operate::Outcome,
-    power::{Limits, Need, Verdict, after, pursue},
-    prepare::{Facts, wanted_override},
+    model::{
+        facts::Facts,
+        operation::Outcome,
+        verdict::{Limits, Need, Verdict, after},
+    },
+    power::pursue,
     spec::{BootMethod, BootSpec},
     state::{Maintenance, Progress},
     step::{Action, Reply},
@@ -285,6 +288,20 @@ pub(super) fn insert(
         Some(_) => eject(&slot),
         None if menu_may_tell(boot, has) && facts.menu_before.is_none() => Verdict::Look(Need::MenuBefore),
         None => pursue(insert, &progress.attempts, limits.media, limits, now),
+    }
+}
+
+/// The override that a boot specification means; `there`: the server's own maintenance system boots it.
+#[must_use]
+pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
+    BootOverride {
+        enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
+        target: Some(boot.method.redfish_target().to_owned()),
+        mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
+        http_boot_uri: if boot.method == BootMethod::Http || there { boot.image.clone() } else { None },
+        uefi_target: None,
+        boot_next: None,
+        ignition: boot.ignition.clone(),
     }
 }
 

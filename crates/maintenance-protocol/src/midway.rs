@@ -3,9 +3,11 @@
 
 use super::{
     change::Change,
-    decide::{Decision, Situation},
-    power::{Need, Verdict},
-    queue::shown_time,
+    model::{
+        shown_time::shown_time,
+        verdict::{Need, Verdict},
+    },
+    situation::{Decision, Situation},
     state::{Ending, Maintenance, Phase, Progress},
     step::Step,
 };

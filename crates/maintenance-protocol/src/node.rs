@@ -10,11 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     change::Change,
-    decide::{Decision, Situation},
-    gate::Order,
-    power::{Limits, Need, Verdict, pursue},
-    prepare::Facts,
+    model::{
+        facts::Facts,
+        gate::Order,
+        verdict::{Limits, Need, Verdict},
+    },
+    power::pursue,
     queue::Turn,
+    situation::{Decision, Situation},
     state::{Maintenance, Progress},
     step::Action,
 };
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::LockKey,
-        lock::{Leases, Request, ServerLock},
+        model::lock::{Leases, Request, ServerLock},
         step::Step,
     };
 

@@ -6,9 +6,12 @@ use jiff::Timestamp;
 
 use super::{
     machine::{Capabilities, MachineView, PowerState, PowerTarget, ResetType},
-    power::{Limits, Need, Verdict, after, pursue, switch_on},
-    prepare::Facts,
-    queue::shown_time,
+    model::{
+        facts::Facts,
+        shown_time::shown_time,
+        verdict::{Limits, Need, Verdict, after},
+    },
+    power::{pursue, switch_on},
     state::{Maintenance, Progress},
     step::{Action, Attempt, Reply},
 };

@@ -5,9 +5,11 @@ pub use super::model::ownership::Ownership;
 use jiff::Timestamp;
 
 use super::{
-    approval::{Approval, Claim, Scope},
     ids::{MaintenanceId, Uid},
-    lock::{AuditEvent, Refusal, ServerLock},
+    model::{
+        approval::{Approval, Claim, Scope},
+        lock::{AuditEvent, Refusal, ServerLock},
+    },
 };
 
 impl Claim {

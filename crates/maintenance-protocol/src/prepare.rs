@@ -1,54 +1,24 @@
 //! The rules of the steps from a free server to a prepared one.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
+pub use super::model::facts::Facts;
 use super::{
-    address,
-    drain::{self, DrainView},
-    gate::{self, GateRecord, GateView},
-    gate_chain,
-    machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot},
-    media,
-    node::{self, SeenLease},
-    operate,
-    power::{Limits, Need, Verdict, bring_to, declare, pursue, switch_off},
-    service::{self, ServiceView},
+    address, drain, gate, gate_chain,
+    machine::{BootOverride, Capabilities},
+    media::{self, wanted_override},
+    model::{
+        gate::GateRecord,
+        verdict::{Limits, Need, Verdict},
+    },
+    node, operate,
+    power::{bring_to, declare, pursue, switch_off},
+    service,
     spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
 use crate::machine::{PowerTarget, ResetType};
-
-/// What a look at the outside brought. `None` is "not looked yet".
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The machine.
-    pub machine: Option<MachineView>,
-    /// Its virtual drives.
-    pub media: Option<Vec<MediaSlot>>,
-    /// The firmware's boot menu before a virtual drive was filled.
-    pub menu_before: Option<Vec<BootOption>>,
-    /// The firmware's boot menu.
-    pub menu: Option<Vec<BootOption>>,
-    /// What it can be told.
-    pub capabilities: Option<Capabilities>,
-    /// The image's check: `Err` tells what is wrong with it.
-    pub image: Option<Result<(), String>>,
-    /// The preparer's word: `Err` tells what it said instead.
-    pub preparer: Option<Result<(), String>>,
-    /// The word of `complete_when`'s URL.
-    pub completion: Option<Result<(), String>>,
-    /// The gates, by their places in the record.
-    pub gates: BTreeMap<usize, GateView>,
-    /// The Lease of its Kubernetes Node.
-    pub node: Option<SeenLease>,
-    /// That Node and its Pods.
-    pub drain: Option<Box<DrainView>>,
-    /// The work of the external system.
-    pub service: Option<Box<ServiceView>>,
-}
 
 /// The steps that a wish needs, in order.
 #[must_use]
@@ -195,20 +165,6 @@ fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
     };
     let missing = missing_capabilities(&record.spec, has).into_iter().next().map(|(_, problem)| problem);
     missing.or_else(drives)
-}
-
-/// The override that a boot specification means; `there`: the server's own maintenance system boots it.
-#[must_use]
-pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
-    BootOverride {
-        enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
-        target: Some(boot.method.redfish_target().to_owned()),
-        mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
-        http_boot_uri: if boot.method == BootMethod::Http || there { boot.image.clone() } else { None },
-        uefi_target: None,
-        boot_next: None,
-        ignition: boot.ignition.clone(),
-    }
 }
 
 fn configure_boot(

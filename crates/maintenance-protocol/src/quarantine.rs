@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{
     ids::{LockKey, MaintenanceId, Uid},
-    lock::{Refusal, ServerLock, Slot},
+    model::lock::{Refusal, ServerLock, Slot},
     shared::Shared,
     state::Maintenance,
 };

@@ -14,7 +14,8 @@ use super::{
     hindrance::{Hindrance, changes_at, hindrances},
     ids::{Generation, MaintenanceId, Runner, Uid},
     limits,
-    lock::{Leases, ServerLock, place_kept_until},
+    lock::place_kept_until,
+    model::lock::{Leases, ServerLock},
     state::{Maintenance, Phase},
 };
 

@@ -15,7 +15,7 @@ use super::{
     aliases::Alias,
     identity::{AliasClaim, Place},
     ids::{LockKey, MaintenanceId, Uid},
-    lock::{AuditEvent, Refusal, ServerLock},
+    model::lock::{AuditEvent, Refusal, ServerLock},
 };
 
 /// A move that a person asked for.

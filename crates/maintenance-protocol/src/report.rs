@@ -11,13 +11,16 @@ use super::{
     hand_over,
     hindrance::Hindrance,
     ids::{Generation, LockKey, MaintenanceId, Runner, RunnerId},
-    lock::{Leases, ServerLock},
-    quarantine::Unreadable,
-    queue::{self, Queue, Turn, WaitReason, shown_time},
-    restrictions::Block,
+    model::{
+        lock::{Leases, ServerLock},
+        restrictions::Block,
+        shown_time::shown_time,
+        unreadable::Unreadable,
+        update::Stage,
+    },
+    queue::{self, Queue, Turn, WaitReason},
     spec::Kind,
     state::{Maintenance, Phase},
-    update::Stage,
 };
 
 /// One maintenance in the queue of its machine.

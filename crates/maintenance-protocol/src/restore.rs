@@ -8,9 +8,12 @@ use jiff::Timestamp;
 use super::{
     address, drain, gate, gate_chain,
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
+    model::{
+        facts::Facts,
+        verdict::{Limits, Need, Verdict},
+    },
     node,
-    power::{Limits, Need, Verdict, bring_to, pursue, switch_off},
-    prepare::Facts,
+    power::{bring_to, pursue, switch_off},
     spec::Kind,
     state::{Maintenance, PriorState, Progress},
     step::{Action, Attempt, Reply, Step},

@@ -13,8 +13,10 @@ use jiff::Timestamp;
 
 use super::{
     ids::{MaintenanceId, Runner, Uid},
-    lock::{AuditEvent, ServerLock},
-    queue::shown_time,
+    model::{
+        lock::{AuditEvent, ServerLock},
+        shown_time::shown_time,
+    },
     state::Maintenance,
 };
 

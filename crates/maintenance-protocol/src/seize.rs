@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     ids::{Attachment, Fence, Generation, Runner, Token, Uid},
-    lock::{Leases, Refusal, ServerLock},
+    model::lock::{Leases, Refusal, ServerLock},
 };
 
 impl ServerLock {

@@ -7,11 +7,14 @@ use jiff::Timestamp;
 
 use super::{
     change::Change,
-    decide::{Decision, Finish, Goal, Situation, fails, perform},
-    operate::Outcome,
-    power::{Limits, Need, Verdict, after},
-    prepare::Facts,
-    queue::shown_time,
+    model::{
+        facts::Facts,
+        finish::Finish,
+        operation::Outcome,
+        shown_time::shown_time,
+        verdict::{Limits, Need, Verdict, after},
+    },
+    situation::{Decision, Goal, Situation, fails, perform},
     state::{Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
 };

@@ -8,8 +8,11 @@ use jiff::Timestamp;
 use super::{
     approval::{Consent, consent},
     ids::{Attachment, Fence, Runner, Token, Uid},
-    lock::{AuditEvent, Leases, Refusal, ServerLock, Slot, place_kept_until},
-    power::after,
+    lock::place_kept_until,
+    model::{
+        lock::{AuditEvent, Leases, Refusal, ServerLock, Slot},
+        verdict::after,
+    },
     restore,
     spec::Spec,
     state::{Ending, Maintenance, Phase, Progress},

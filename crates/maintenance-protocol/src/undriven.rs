@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     ids::{MaintenanceId, RunnerId, Token, Uid},
-    lock::ServerLock,
+    model::lock::ServerLock,
 };
 
 impl ServerLock {

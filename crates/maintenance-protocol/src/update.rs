@@ -14,11 +14,13 @@ use jiff::Timestamp;
 use super::{
     gate,
     ids::{Fence, Uid},
-    lock::{Refusal, ServerLock},
     media,
-    power::{Limits, Need, Verdict},
-    prepare::{self, Facts},
-    restore,
+    model::{
+        facts::Facts,
+        lock::{Refusal, ServerLock},
+        verdict::{Limits, Need, Verdict},
+    },
+    prepare, restore,
     spec::{BootMethod, Kind, Spec},
     state::{Maintenance, Phase, PriorState, Progress},
     step::{Action, Step},

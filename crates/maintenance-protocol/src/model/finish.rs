@@ -1,0 +1,31 @@
+//! How the work of a process at a record ends.
+
+use super::update::Undone;
+
+/// Why the process is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The server's own maintenance system will never grant it, and why.
+    Refused(String),
+    /// The state that was asked for is reached.
+    Reached,
+    /// The record is over; it tells how.
+    Over,
+    /// Left the queue.
+    Withdrawn,
+    /// The time limit passed while waiting for the server.
+    TimedOut(String),
+    /// Stopped; the record tells how far it got.
+    Interrupted,
+    /// Giving back could not be finished; the slot is held.
+    Stuck(String),
+    /// A change in place failed. The server stays held.
+    NotUpdated {
+        /// Why.
+        cause: String,
+        /// What became of the server.
+        undone: Undone,
+    },
+    /// Somebody else has the record now, or it is gone.
+    Lost,
+}

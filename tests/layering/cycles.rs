@@ -1,0 +1,41 @@
+//! Finds files that name each other in a circle: none of them can be read, or moved, alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{check::Source, paths};
+
+/// The circles among the sources below a folder, each with the files in it, sorted.
+///
+/// What is named inside `data`, a folder below it, is no part of a circle: records hold each other's words.
+pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>> {
+    let rules = || sources.iter().filter(|source| source.file.starts_with(folder) && !source.file.starts_with(data));
+    let modules: BTreeMap<Vec<String>, &str> = rules().map(|source| (source.module(), source.file.as_str())).collect();
+    let mut knows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in rules() {
+        let content = paths::read(&source.text, &source.module()).expect("sources are Rust");
+        let named = content.named.iter().filter_map(|named| {
+            let path = named.segments.strip_prefix(&["crate".to_owned()])?;
+            // The file of a path is the longest module that it begins with; what the root says of all files is no circle.
+            (2..=path.len()).rev().find_map(|length| modules.get(&path[..length]).copied())
+        });
+        knows.insert(&source.file, named.filter(|file| *file != source.file).collect());
+    }
+    let reach: BTreeMap<&str, BTreeSet<&str>> = knows.keys().map(|file| (*file, reached(file, &knows))).collect();
+    let circle = |file: &&str| -> BTreeSet<String> {
+        reach[file].iter().filter(|other| reach[*other].contains(file)).map(|other| (*other).to_owned()).collect()
+    };
+    let circles: BTreeSet<BTreeSet<String>> = knows.keys().map(circle).filter(|circle| !circle.is_empty()).collect();
+    circles.into_iter().map(|circle| circle.into_iter().collect()).collect()
+}
+
+/// Every file that is named by this one, or by one that it names.
+fn reached<'a>(file: &str, knows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut next: Vec<&str> = knows[file].iter().copied().collect();
+    while let Some(other) = next.pop() {
+        if found.insert(other) {
+            next.extend(&knows[other]);
+        }
+    }
+    found
+}
