@@ -21,6 +21,8 @@ pub struct Cordon {
     pub uid: String,
     /// The maintenance, as its own words name it.
     pub id: String,
+    /// The command with which a person uncordons the Node.
+    pub by_hand: String,
 }
 
 impl Cordon {
@@ -38,6 +40,9 @@ impl Cordon {
 pub trait NodeDrain: Send + Sync + Debug {
     /// Where they are, for people.
     fn address(&self) -> String;
+
+    /// The command with which a person uncordons a Node.
+    fn by_hand(&self, node: &str) -> String;
 
     /// How a Node is now. With `wish` also its Pods, as far as they matter for a drain.
     async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError>;

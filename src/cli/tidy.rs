@@ -55,10 +55,8 @@ fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
         text.push_str(&format!("Node {node}: uncordoned.\n"));
     }
     for (cordon, why) in &tidied.kept {
-        let Cordon { node, id, .. } = cordon;
-        text.push_str(&format!(
-            "Node {node} stays cordoned for {id}, which is over: {why}. By hand: kubectl uncordon {node}\n"
-        ));
+        let Cordon { node, id, by_hand, .. } = cordon;
+        text.push_str(&format!("Node {node} stays cordoned for {id}, which is over: {why}. By hand: {by_hand}\n"));
     }
     text
 }

@@ -121,13 +121,14 @@ impl Engine {
     }
 
     /// Says which Node a hold leaves as it is, where that ends without steps.
-    pub(super) fn leaves_node(record: &Maintenance) {
+    pub(super) fn leaves_node(&self, record: &Maintenance) {
         let Some(drained) = &record.drained else { return };
         let node = &drained.node;
+        let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node)));
         tracing::warn!(
-            "{}: Node {node} stays as it is; if it is cordoned for this, run terraform-provider-metal tidy --nodes once it is Ready, or \
-             kubectl uncordon {node}",
-            record.id
+            "{}: Node {node} stays as it is; if it is cordoned for this, run terraform-provider-metal tidy --nodes once it is Ready{}",
+            record.id,
+            or.unwrap_or_default()
         );
     }
 }

@@ -296,7 +296,7 @@ impl Engine {
         };
         let taken_back = self.withdraw_from_gates(&record, control).await;
         self.return_node(&record).await;
-        Self::leaves_node(&record);
+        self.leaves_node(&record);
         let reason = format!("{reason}; nothing was put back");
         let by = self.runner().to_string();
         let change = &Change::Abandon(Ending::Released { by, reason, seen });

@@ -172,6 +172,10 @@ impl NodeDrain for KubernetesNodes {
         self.cluster.address()
     }
 
+    fn by_hand(&self, node: &str) -> String {
+        format!("kubectl uncordon {node}")
+    }
+
     async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
@@ -244,6 +248,7 @@ impl NodeDrain for KubernetesNodes {
             annotation(node, WAS_READY)?;
             Some(Cordon {
                 node: cluster::name(node).to_owned(),
+                by_hand: self.by_hand(cluster::name(node)),
                 store: own(OUR_STORE)?,
                 uid: own(OUR_UID)?,
                 id: own(OUR_ID).unwrap_or_default(),
