@@ -1,4 +1,4 @@
-//! What was seen of a machine and of what stands around it.
+//! The facts that a look at a machine, and at all that has a word on it, brings.
 
 use std::collections::BTreeMap;
 

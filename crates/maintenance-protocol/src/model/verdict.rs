@@ -1,4 +1,4 @@
-//! What a step needs next, by what is seen of the machine, and how long things may take.
+//! What a step needs next, as the facts of the machine have it, and how long things may take.
 
 use std::time::Duration;
 
