@@ -25,6 +25,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 struct Bench {
     simulator: Simulator,
+    settings: RedfishSettings,
     backend: RedfishBackend,
     machine: Arc<dyn Machine>,
 }
@@ -56,10 +57,16 @@ impl Bench {
             settings.servers.insert(name, server);
         }
         change(&mut settings);
-        let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
+        let (backend, machine) = Self::process(&settings);
+        Self { simulator, settings, backend, machine }
+    }
+
+    /// What a process has, which knows of the BMC only what it is told.
+    fn process(settings: &RedfishSettings) -> (RedfishBackend, Arc<dyn Machine>) {
+        let backend = RedfishBackend::new(settings.clone(), &(Arc::new(SystemClock::default()) as _)).unwrap();
         let name = backend.servers()[0].clone();
         let machine = backend.machine(&name).unwrap();
-        Self { simulator, backend, machine }
+        (backend, machine)
     }
 
     fn requests(&self, method: &str, path: &str) -> usize {
@@ -178,17 +185,39 @@ async fn media_are_found_under_the_system_or_its_manager() {
         let mut personality = Personality::generic();
         personality.media.offered_under = vec![offered];
         let bench = Bench::new(personality).await;
-        let slots = bench.machine.media().await.unwrap();
+        let slots = bench.machine.media(&[]).await.unwrap();
         let slot = slots.iter().find(|slot| slot.is_optical()).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
         assert_eq!(slot.content(), None);
         bench.machine.insert_medium(&slot.slot, "http://images.example/a.iso", true).await.unwrap();
-        let found = bench.machine.media().await.unwrap();
+        let found = bench.machine.media(&[]).await.unwrap();
         let found = found.iter().find(|found| found.slot == slot.slot).unwrap();
         assert_eq!(found.content(), Some("http://images.example/a.iso"), "{offered:?}");
         bench.machine.eject_medium(&slot.slot).await.unwrap();
-        let found = bench.machine.media().await.unwrap();
+        let found = bench.machine.media(&[]).await.unwrap();
         assert!(found.iter().all(|slot| slot.content().is_none()), "{offered:?}");
     }
+}
+
+#[tokio::test]
+async fn drives_that_are_known_are_not_listed_again_until_one_is_gone() {
+    let bench = Bench::new(Personality::generic()).await;
+    let known = bench.machine.media(&[]).await.unwrap();
+    let listed = || {
+        let journal = bench.simulator.journal(&JournalQuery::default());
+        journal.iter().filter(|entry| entry.path.trim_end_matches('/').ends_with("/VirtualMedia")).count()
+    };
+    assert_eq!((known.len(), listed()), (2, 1));
+
+    // As that of a destroy is.
+    let (_backend, another) = Bench::process(&bench.settings);
+    assert_eq!(another.media(&known).await.unwrap(), known);
+    assert_eq!(listed(), 1, "the drives of the record are read where they are");
+
+    // Firmware that was updated may name them in another way.
+    let mut renamed = known.clone();
+    renamed[0].slot.push_str("-before");
+    assert_eq!(another.media(&renamed).await.unwrap(), known);
+    assert_eq!(listed(), 2, "one of them is gone");
 }
 
 #[tokio::test]
@@ -198,10 +227,10 @@ async fn refused_parameters_of_an_insert_are_left_out() {
     personality.media.eject_needs_body = true;
     personality.media.image_stays_after_eject = true;
     let bench = Bench::new(personality).await;
-    let slot = bench.machine.media().await.unwrap()[0].slot.clone();
+    let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
     bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
     bench.machine.eject_medium(&slot).await.unwrap();
-    let slots = bench.machine.media().await.unwrap();
+    let slots = bench.machine.media(&[]).await.unwrap();
     assert!(slots.iter().all(|slot| slot.content().is_none()), "a name that stays is no image: {slots:?}");
 }
 
@@ -615,7 +644,7 @@ async fn a_drive_without_actions_is_filled_and_emptied_by_writing_to_it() {
     let mut personality = Personality::generic();
     personality.media.by_patch = true;
     let bench = Bench::new(personality).await;
-    let slot = bench.machine.media().await.unwrap().into_iter().find(MediaSlot::is_optical).unwrap().slot;
+    let slot = bench.machine.media(&[]).await.unwrap().into_iter().find(MediaSlot::is_optical).unwrap().slot;
     bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
     let name = &bench.simulator.systems()[0];
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
@@ -629,7 +658,7 @@ async fn what_is_empty_counts_as_ejected_and_asked_parameters_are_added() {
     personality.media.eject_empty_refused = true;
     personality.media.required_parameters = vec!["TransferProtocolType".into()];
     let bench = Bench::new(personality).await;
-    let slot = bench.machine.media().await.unwrap()[0].slot.clone();
+    let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
     bench.machine.eject_medium(&slot).await.unwrap();
     bench.machine.insert_medium(&slot, "https://images.example/a.iso", true).await.unwrap();
     assert_eq!(bench.requests("POST", "*InsertMedia"), 2);

@@ -75,7 +75,7 @@ async fn row(machine: &dyn Machine) -> Result<String, String> {
     let identity = machine.identify().await.map_err(text)?;
     machine.observe().await.map_err(text)?;
     let has = machine.capabilities().await.map_err(text)?;
-    let drives = machine.media().await.map_err(text)?;
+    let drives = machine.media(&[]).await.map_err(text)?;
     let mut out = String::new();
     for ability in abilities(&has, &drives, None) {
         if ability.lacks.is_empty() {

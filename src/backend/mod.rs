@@ -383,8 +383,9 @@ pub trait BootControl {
 /// Virtual media.
 #[async_trait]
 pub trait MediaControl {
-    /// Every virtual drive and what is in it; empty where the machine has none.
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError>;
+    /// Every virtual drive and what is in it; empty where the machine has none. `known` are drives that were listed before,
+    /// by this process or by another one: while they are all there, a machine need not be asked which drives it has.
+    async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError>;
 
     /// Inserts the image at `image` into the drive `slot`.
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError>;

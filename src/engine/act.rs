@@ -94,7 +94,9 @@ impl Drive<'_> {
                         self.seen_at = self.engine.parts.clock.monotonic();
                     }
                     Need::Media => {
-                        self.facts.media = Some(machine.media().await?);
+                        let known = self.record().and_then(|record| record.prior.as_ref());
+                        let known = known.map(|prior| prior.media.clone()).unwrap_or_default();
+                        self.facts.media = Some(machine.media(&known).await?);
                         self.media_at = self.engine.parts.clock.monotonic();
                     }
                     Need::MenuBefore => self.facts.menu_before = Some(machine.boot_menu().await?),
@@ -246,7 +248,7 @@ impl Drive<'_> {
         let needs_media = self.needs_media().await?;
         let read = async {
             let seen = machine.observe().await?;
-            let media = match machine.media().await {
+            let media = match machine.media(&[]).await {
                 Ok(media) => Some(media),
                 Err(error) if needs_media || error.is_transient() => return Err(error),
                 Err(error) => {

@@ -125,7 +125,7 @@ impl Engine {
             Ok(capabilities) => check.capabilities = Some(capabilities),
             Err(error) => check.failures.push(error),
         }
-        match machine.media().await {
+        match machine.media(&[]).await {
             Ok(drives) => check.drives = drives,
             Err(error) => check.failures.push(error),
         }

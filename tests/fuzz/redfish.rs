@@ -285,21 +285,21 @@ async fn made(backend: &RedfishBackend, call: &str) -> String {
         "identify" => said!(machine.identify()),
         "observe" => said!(machine.observe()),
         "capabilities" => said!(machine.capabilities()),
-        "media" => said!(machine.media()),
+        "media" => said!(machine.media(&[])),
         "reset" => said!(machine.reset(ResetType::On)),
         "boot" => {
             let wanted =
                 BootOverride { target: Some("Cd".into()), enabled: Some("Once".into()), ..BootOverride::default() };
             said!(machine.set_boot_override(&wanted, true))
         }
-        "insert" => match machine.media().await {
+        "insert" => match machine.media(&[]).await {
             Ok(media) => {
                 let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone());
                 said!(machine.insert_medium(&slot, "http://127.0.0.1/a.iso", true))
             }
             Err(error) => error.to_string(),
         },
-        "eject" => match machine.media().await {
+        "eject" => match machine.media(&[]).await {
             Ok(media) => {
                 let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone());
                 said!(machine.eject_medium(&slot))

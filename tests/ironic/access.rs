@@ -76,7 +76,7 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     let system = machine.maintenance_system().unwrap();
     system.enter(&wish()).await.unwrap();
     assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
-    assert!(machine.media().await.unwrap().is_empty(), "virtual media need 1.93 to be read back");
+    assert!(machine.media(&[]).await.unwrap().is_empty(), "virtual media need 1.93 to be read back");
     system.leave(&entered(&wish())).await.unwrap();
     // A proxy in front that lies: what Ironic answers is explained.
     proxy.rule(|seen| match seen.path.as_str() {

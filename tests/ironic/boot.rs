@@ -23,7 +23,7 @@ fn device(target: &str, enabled: &str) -> BootOverride {
 async fn drive(machine: &dyn Machine, filled: bool) -> MediaSlot {
     let until = std::time::Instant::now() + Duration::from_secs(30);
     loop {
-        let media = machine.media().await.unwrap();
+        let media = machine.media(&[]).await.unwrap();
         let slot = media.iter().find(|slot| slot.slot == "cdrom").unwrap().clone();
         if slot.inserted == filled {
             return slot;

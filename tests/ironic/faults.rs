@@ -48,14 +48,14 @@ async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observa
     assert!(told.as_ref().err().is_none_or(|error| error.is_transient() || error.outcome_unknown()), "{told:?}");
     redfish.bench.ironic.await_node("n1", "the lock is gone", |node| node["reservation"].is_null()).await;
     assert_eq!(redfish.bench.standing(&entered(&wish())).await, Standing::Granted, "the flag is still ours");
-    let drives = held.media().await.unwrap();
+    let drives = held.media(&[]).await.unwrap();
     assert!(drives.iter().all(|drive| !drive.inserted), "{drives:?}");
     // It is attached once it is asked for again.
     let images = Proxy::to("http://127.0.0.1:9").await;
     images.rule(|_| Deal::Answer(200, String::new(), String::new()));
     held.insert_medium("cdrom", &format!("{}/rescue.iso", images.url()), true).await.unwrap();
     let until = std::time::Instant::now() + Duration::from_mins(1);
-    while !held.media().await.unwrap().iter().any(|drive| drive.inserted) {
+    while !held.media(&[]).await.unwrap().iter().any(|drive| drive.inserted) {
         assert!(std::time::Instant::now() < until, "the image is not attached");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

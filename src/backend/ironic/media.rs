@@ -76,7 +76,7 @@ fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
 
 #[async_trait]
 impl MediaControl for NodeMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, _known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
         // What cannot be read back is not inserted.
         if !self.fleet.client.has(LIST).await? {
             return Ok(Vec::new());

@@ -234,13 +234,13 @@ impl BootControl for HostMachine {
 
 #[async_trait]
 impl MediaControl for HostMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
         let object = self.host(false).await?;
         if !self.by_redfish(Host(&object)) {
             return Ok(Vec::new());
         }
         let machine = self.redfish(&object).await?;
-        self.link.judged(machine.media().await).await
+        self.link.judged(machine.media(known).await).await
     }
 
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {

@@ -265,9 +265,9 @@ impl BootControl for OperatorMachine {
 
 #[async_trait]
 impl MediaControl for OperatorMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
         // Also before a maintenance: a plan tells what the drives can do.
-        if self.by_redfish().await? { self.redfish().await?.media().await } else { Ok(Vec::new()) }
+        if self.by_redfish().await? { self.redfish().await?.media(known).await } else { Ok(Vec::new()) }
     }
 
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {

@@ -63,6 +63,36 @@ fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map
 }
 
 impl RedfishMachine {
+    /// One drive as it is now; `None` where it cannot be filled and is none of ours.
+    async fn drive(&self, path: &str) -> Result<Option<MediaSlot>, BackendError> {
+        let drive = self.bmc.get(path).await?;
+        if action(&drive.body, "InsertMedia").is_none() && !takes_patch(&drive) {
+            return Ok(None);
+        }
+        let (image, inserted) = content(&drive.body);
+        let kinds = drive.body["MediaTypes"].as_array().into_iter().flatten();
+        Ok(Some(MediaSlot {
+            slot: path.to_owned(),
+            media_types: kinds.filter_map(|kind| kind.as_str().map(str::to_owned)).collect(),
+            inserted,
+            image,
+            write_protected: drive.body["WriteProtected"].as_bool(),
+        }))
+    }
+
+    /// The drives at these places; `None` where one of them is not there, or no drive of ours, any more.
+    async fn drives_at(&self, known: &[MediaSlot]) -> Result<Option<Vec<MediaSlot>>, BackendError> {
+        let mut slots = Vec::new();
+        for MediaSlot { slot, .. } in known {
+            match self.drive(slot).await {
+                Ok(Some(drive)) => slots.push(drive),
+                Ok(None) | Err(BackendError::Rejected { status: 404 | 410, .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(slots).filter(|slots| !slots.is_empty()))
+    }
+
     async fn insert_by_action(&self, target: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
         let full = json!({ "Image": image, "Inserted": true, "WriteProtected": write_protected });
         let mut body = full.as_object().cloned().unwrap_or_default();
@@ -86,27 +116,13 @@ impl RedfishMachine {
 
 #[async_trait]
 impl MediaControl for RedfishMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
+        if let Some(slots) = self.drives_at(known).await? {
+            return Ok(slots);
+        }
         let mut slots = Vec::new();
         for path in self.drives().await? {
-            let drive = self.bmc.get(path).await?;
-            // A drive that cannot be filled is none of ours.
-            if action(&drive.body, "InsertMedia").is_none() && !takes_patch(&drive) {
-                continue;
-            }
-            let (image, inserted) = content(&drive.body);
-            slots.push(MediaSlot {
-                slot: path.clone(),
-                media_types: drive.body["MediaTypes"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|kind| kind.as_str().map(str::to_owned))
-                    .collect(),
-                inserted,
-                image,
-                write_protected: drive.body["WriteProtected"].as_bool(),
-            });
+            slots.extend(self.drive(path).await?);
         }
         Ok(slots)
     }

@@ -104,8 +104,8 @@ impl BootControl for Operated {
 
 #[async_trait]
 impl MediaControl for Operated {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
-        self.machine.media().await
+    async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
+        self.machine.media(known).await
     }
     async fn insert_medium(&self, slot: &str, image: &str, protected: bool) -> Result<(), BackendError> {
         self.machine.insert_medium(slot, image, protected).await

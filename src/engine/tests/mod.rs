@@ -247,7 +247,7 @@ impl BootControl for FakeMachine {
 
 #[async_trait]
 impl MediaControl for FakeMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, _known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
         self.call(false, |inside| {
             if inside.no_drives {
                 return Ok(Vec::new());

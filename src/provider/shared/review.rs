@@ -288,7 +288,7 @@ async fn server(
     let mut missing = missing_capabilities(spec, &capabilities);
     let by_drive = spec.boot.as_ref().filter(|boot| boot.method == BootMethod::VirtualMedia);
     if let Some(boot) = by_drive.filter(|_| missing.is_empty()) {
-        match machine.media().await {
+        match machine.media(&[]).await {
             Ok(drives) => missing.extend(missing_drive(boot, &capabilities, &drives)),
             Err(error) if error.is_transient() => diags.add_warning(diagnostic(
                 NOT_CHECKED,

@@ -114,7 +114,7 @@ impl BootControl for FileMachine {
 
 #[async_trait]
 impl MediaControl for FileMachine {
-    async fn media(&self) -> Result<Vec<MediaSlot>, BackendError> {
+    async fn media(&self, _known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
         let image = self.read()?.drive;
         let inserted = image.is_some();
         let media_types = vec!["CD".to_owned()];
