@@ -16,7 +16,7 @@ use crate::{
         prepare::Facts,
         spec::Kind,
         state::{Ending, Maintenance, Phase},
-        step::{Action, Step},
+        step::Action,
     },
     store::{Found, LockView, StoreError},
 };
@@ -215,7 +215,7 @@ impl<'a> Drive<'a> {
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_gate().await;
                     self.wait(poll, wake, deadline, control).await;
-                    self.forget(if self.switches() { MayChange::Watched } else { MayChange::Everything });
+                    self.forget(if self.switches(&view) { MayChange::Watched } else { MayChange::Everything });
                 }
                 Decision::Ask { place, enter } => {
                     self.looks = 0;
@@ -241,12 +241,8 @@ impl<'a> Drive<'a> {
     }
 
     /// Whether the current step is about power, so that only the power is polled.
-    fn switches(&self) -> bool {
-        let step = self.record().and_then(|record| record.phase.progress()?.step());
-        matches!(
-            step,
-            Some(Step::SwitchOff | Step::ApplyPower | Step::Operate | Step::StopForRestore | Step::RestorePower)
-        )
+    fn switches(&self, view: &LockView) -> bool {
+        self.record().is_some_and(|record| view.lock.only_power_changes(record, view.now))
     }
 
     /// Forgets what may have changed.

@@ -10,7 +10,7 @@ use terraform_provider_metal::maintenance::{
     queue::Queue,
     spec::WaitFor,
     state::{Ending, Maintenance, Phase, PriorState},
-    step::{Action, Attempt, Reply},
+    step::{Action, Attempt},
 };
 
 use crate::{
@@ -245,7 +245,7 @@ fn intend_unasked(
 ) -> Result<Applied, Refusal> {
     lock.update(uid, fence, |record| {
         if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
-            progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
+            progress.attempts.push(Attempt::intended(action.clone(), now));
         }
     })?;
     Ok(Applied::Done)

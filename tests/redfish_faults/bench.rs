@@ -186,6 +186,9 @@ impl Bench {
         };
         let engine = self.process();
         let held = engine.hold(&wish, &Self::control()).await;
+        if std::env::var("FAULT_CASE").is_ok() {
+            println!("{held:#?}");
+        }
         let mut problems = judge::held(self, &held);
         engine.close().await;
         self.held_until.store(self.simulator.sequence(), std::sync::atomic::Ordering::Relaxed);
@@ -221,13 +224,14 @@ impl Bench {
         found.map(|found| found.record().clone()).filter(|record| !record.phase.is_over()).map(|record| record.uid)
     }
 
-    /// What happened, for people.
+    /// What happened, for people; with every read where one case alone is looked at.
     pub fn story(&self) -> String {
+        let whole = std::env::var("FAULT_CASE").is_ok();
         let mut lines: Vec<(u64, String)> = self
             .simulator
             .journal(&JournalQuery::default())
             .into_iter()
-            .filter(|entry| entry.method != "GET" || !entry.faults.is_empty())
+            .filter(|entry| entry.method != "GET" || !entry.faults.is_empty() || whole)
             .map(|entry| {
                 let body = entry.body.map(|body| body.to_string()).unwrap_or_default();
                 let done = if entry.applied { "applied" } else { "" };

@@ -190,6 +190,15 @@ async fn a_read_that_fails_leaves_the_machine_as_before_or_held() {
     .await;
 }
 
+/// The same on BMCs that are asked in other ways, also where the release reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_of_drives_that_fails_leaves_no_medium_on_bmcs_that_are_asked_in_other_ways() {
+    hold_on(&others(), &[Flow::VirtualMedia], |row, kind, stays| {
+        !row.changes() && !stays && row.path.contains("VirtualMedia") && matches!(kind, Kind::Status(404) | Kind::Busy)
+    })
+    .await;
+}
+
 /// All of it; `make soak`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]

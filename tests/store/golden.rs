@@ -19,7 +19,7 @@ use terraform_provider_metal::{
         operate::{OperationSpec, Proof, WhenOff},
         spec::{BootMethod, BootSpec, CompleteWhen, Kind, Policy, Spec, UrlCheck},
         state::{Ending, Maintenance, Phase, PriorState, Progress},
-        step::{Action, Attempt, Reply, Step},
+        step::{Action, Attempt, Step},
         window::{OnClose, WindowSpec},
     },
     store::{Contents, MemoryStore, Store as _},
@@ -161,7 +161,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
 fn everything() -> Contents {
     let action = Action::Reset(ResetType::ForceOff);
     let progress = |step: Step| Progress {
-        attempts: vec![Attempt { action: action.clone(), at: at(7), reply: Reply::Unknown }],
+        attempts: vec![Attempt::intended(action.clone(), at(7))],
         ..Progress::new(vec![Step::RecordPriorState, step], at(6))
     };
     let releasing = Phase::Releasing {

@@ -10,6 +10,7 @@ use super::{
     drain, gate, hand_over,
     ids::{Fence, Uid},
     machine::ResetType,
+    media,
     model::{
         finish::Finish,
         lock::{Enqueued, Refusal, ServerLock},
@@ -307,12 +308,13 @@ impl ServerLock {
             record.booted |= preparing && boots && record.spec.boot.is_some();
             node::note_taken(record, action);
             drain::note_cordoned(record, action);
+            media::note_drive(record, action);
             record.note_update_call(action);
             if let Some(place) = gate::entering(record).filter(|_| *action == Action::EnterGate) {
                 record.gates[place].asked = true;
             }
             if let Some(progress) = progress_of(&mut record.phase) {
-                progress.attempts.push(Attempt { action: action.clone(), at: now, reply: Reply::Unknown });
+                progress.attempts.push(Attempt::intended(action.clone(), now));
             }
         })?;
         if !may {
@@ -320,6 +322,10 @@ impl ServerLock {
         }
         if let Some(record) = self.get(uid).cloned() {
             self.expect_effect(&record, action, at.limits, now);
+            // The hold restores all that was done under it.
+            if let Some(hold) = self.active.iter_mut().find(|hold| Some(&hold.uid) == record.spec.parent.as_ref()) {
+                media::note_drive(hold, action);
+            }
             self.disturb(record.spec.parent.as_ref(), now);
         }
         Ok(Applied::Done)
@@ -330,6 +336,7 @@ impl ServerLock {
         self.update(uid, fence, |record| {
             if let Some(attempt) = progress_of(&mut record.phase).and_then(|progress| progress.attempts.last_mut()) {
                 attempt.reply = reply.clone();
+                attempt.answered.get_or_insert(at.now);
                 action = Some(attempt.action.clone());
             }
         })?;

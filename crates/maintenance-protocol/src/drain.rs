@@ -174,7 +174,9 @@ mod tests {
     fn progress(attempts: &[(Action, u64)]) -> Progress {
         let mut progress = Progress::new(vec![Step::DrainNode], at(0));
         for (action, seconds) in attempts {
-            progress.attempts.push(Attempt { action: action.clone(), at: at(*seconds), reply: Reply::Accepted });
+            progress
+                .attempts
+                .push(Attempt { reply: Reply::Accepted, ..Attempt::intended(action.clone(), at(*seconds)) });
         }
         progress
     }

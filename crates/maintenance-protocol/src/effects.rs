@@ -18,8 +18,8 @@ use super::{
         lock::ServerLock,
         verdict::{Limits, after},
     },
-    state::Maintenance,
-    step::{Action, Attempt, Reply},
+    state::{Maintenance, Progress},
+    step::{Action, Attempt, Reply, Step},
 };
 
 /// How long a call may change the server after the moment of its reply, or after the moment when
@@ -36,10 +36,10 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         Action::Reset(ResetType::GracefulShutdown | ResetType::GracefulRestart) => Some(limits.graceful_shutdown),
         Action::Reset(ResetType::Nmi) if accepted => None,
         Action::Reset(_) => Some(limits.power_change),
-        // A BMC answers these when they are applied; its tasks are followed to their end.
-        Action::SetBoot { .. } => (!accepted).then_some(limits.settle),
+        // Some show it later than they accept it, also when they end no task.
+        Action::SetBoot { .. } => Some(limits.settle),
         // A BMC first has to reach the image's server.
-        Action::Insert { .. } | Action::Eject { .. } => (!accepted).then_some(limits.media),
+        Action::Insert { .. } | Action::Eject { .. } => Some(limits.media),
         Action::Record
         | Action::CheckImage
         | Action::AskPreparer
@@ -71,6 +71,17 @@ impl ServerLock {
             Some(_) => effects.filter(|effect| effect.by == record.uid && effect.until > now).collect(),
             None => effects.filter(|effect| effect.root == record.uid && effect.until > now).collect(),
         }
+    }
+
+    /// Whether the step under way changes the power alone, and no call of this maintenance, or of what acted under it, may still
+    /// fill or empty a drive.
+    #[must_use]
+    pub fn only_power_changes(&self, record: &Maintenance, now: Timestamp) -> bool {
+        let at_a_drive = |action: &Action| matches!(action, Action::Insert { .. } | Action::Eject { .. });
+        matches!(
+            record.phase.progress().and_then(Progress::step),
+            Some(Step::SwitchOff | Step::ApplyPower | Step::Operate | Step::StopForRestore | Step::RestorePower)
+        ) && !self.own_effects(record, now).iter().any(|effect| at_a_drive(&effect.action))
     }
 
     /// Notes a call before it is made. Until its reply is known it counts as one without a reply.
@@ -108,5 +119,44 @@ impl ServerLock {
     /// What a record called in a step has done all that it can: its effect was observed, or overtaken.
     pub(super) fn settle_effects(&mut self, uid: &Uid, attempts: &[Attempt]) {
         self.extension.effects.retain(|effect| effect.by != *uid || !effect.is_of(attempts));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{machine::BootOverride, model::verdict::Verdict, power::pursue};
+
+    #[test]
+    fn a_call_whose_effect_a_step_waits_for_may_change_the_server_as_long_when_the_step_is_left() {
+        let limits = Limits::default();
+        let (slot, image) = ("/Cd".to_owned(), "http://images.example/a.iso".to_owned());
+        let set = Action::SetBoot { wanted: BootOverride::default(), clear_http_boot_uri: false };
+        let calls = [
+            (Action::Reset(ResetType::On), limits.power_change),
+            (Action::Reset(ResetType::ForceOff), limits.power_change),
+            (Action::Reset(ResetType::GracefulShutdown), limits.graceful_shutdown),
+            (set, limits.settle),
+            (Action::Insert { slot: slot.clone(), image, write_protected: true }, limits.media),
+            (Action::Eject { slot }, limits.media),
+        ];
+        let at = Timestamp::UNIX_EPOCH;
+        let answered = Some(after(at, Duration::from_secs(40)));
+        for (action, within) in calls {
+            for reply in [Reply::Accepted, Reply::Unknown] {
+                let attempt = Attempt { reply: reply.clone(), answered, ..Attempt::intended(action.clone(), at) };
+                let until = after(attempt.answered_at(), within);
+                let judged = |now| pursue(action.clone(), std::slice::from_ref(&attempt), within, &limits, now);
+                assert!(matches!(judged(after(until, Duration::ZERO)), Verdict::Fail(_) | Verdict::Act(_)), "{action}");
+                let before = judged(until - Duration::from_secs(1));
+                assert!(
+                    matches!(before, Verdict::Wait { until: Some(ends), .. } if ends == until),
+                    "{action}: {before:?}"
+                );
+                assert_eq!(effect_lasts(&action, &reply, &limits), Some(within), "{action} {reply:?}");
+            }
+        }
     }
 }

@@ -91,6 +91,7 @@ impl ServerLock {
             took_over: None,
             handed_to: None,
             booted: false,
+            drives: Vec::new(),
             outcome: None,
             last_power: None,
             attachment: None,

@@ -81,6 +81,7 @@ impl ServerLock {
         let record = self.get_mut(next)?;
         record.prior.clone_from(&before.prior);
         record.booted = before.booted;
+        record.drives.clone_from(&before.drives);
         record.last_power = power_left(&before);
         record.took_over = Some(before.id);
         let steps = prepare::steps(&record.spec, &record.gates);

@@ -291,6 +291,15 @@ pub(super) fn insert(
     }
 }
 
+/// Notes the drive that a call changes: the release has to see it again.
+pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
+    if let Action::Insert { slot, .. } | Action::Eject { slot } = action
+        && !record.drives.contains(slot)
+    {
+        record.drives.push(slot.clone());
+    }
+}
+
 /// The override that a boot specification means; `there`: the server's own maintenance system boots it.
 #[must_use]
 pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {

@@ -4,6 +4,7 @@
 use super::{
     change::Change,
     model::{
+        effects::PendingEffect,
         shown_time::shown_time,
         verdict::{Need, Verdict},
     },
@@ -42,13 +43,20 @@ pub(super) fn outlast_calls(
         return None;
     }
     let pending = at.lock.own_effects(record, at.now);
-    let last = pending.iter().max_by_key(|effect| effect.until)?;
-    let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
-    // Of two, what is seen may be the effect of either, and the other one may still come.
-    if pending.len() == 1 && last.is_settled_by(machine) {
-        let settled = Change::Settled(vec![(*last).clone()]);
-        return (!last.is_of(&progress.attempts)).then_some(Decision::Change(settled));
+    if pending.is_empty() {
+        return None;
     }
+    let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
+    // Of two in one place, what is seen may be the effect of either, and the other one may still come.
+    let alone = |effect: &PendingEffect| pending.iter().filter(|other| other.meets(effect)).count() == 1;
+    let media = at.facts.media.as_deref();
+    let (settled, open): (Vec<&PendingEffect>, Vec<_>) =
+        pending.iter().partition(|effect| alone(effect) && effect.is_settled_by(machine, media));
+    let settled: Vec<_> = settled.into_iter().filter(|effect| !effect.is_of(&progress.attempts)).cloned().collect();
+    if !settled.is_empty() {
+        return Some(Decision::Change(Change::Settled(settled)));
+    }
+    let last = open.iter().max_by_key(|effect| effect.until)?;
     Some(Decision::Wait {
         reason: format!(
             "{}: {} was sent at {} and may still take effect until {}",

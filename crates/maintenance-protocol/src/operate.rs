@@ -153,7 +153,7 @@ fn follow(
         && !tells
         && last.reply == Reply::Accepted
         && booted(operation, machine)
-        && now >= after(last.at, limits.retry_pause)
+        && now >= after(last.answered_at(), limits.retry_pause)
     {
         return Verdict::Concluded(if operation.proof == Proof::Boot { Outcome::Proven } else { Outcome::Accepted });
     }
@@ -167,7 +167,7 @@ fn follow(
         std::time::Duration::ZERO
     };
     // Not before what was accepted without a proof would be judged.
-    let until = after(last.at, (patience + graceful).max(limits.retry_pause));
+    let until = after(last.answered_at(), (patience + graceful).max(limits.retry_pause));
     if now < until {
         let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
         return Verdict::Wait { why: format!("{action} was {said} at {}", shown_time(last.at)), until: Some(until) };

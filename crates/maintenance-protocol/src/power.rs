@@ -51,7 +51,7 @@ fn pursue_as(
     let made = attempts_at(attempts, &action).count();
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let (wait, why, tries) = match &last.reply {
-        Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.at)), 1),
+        Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.answered_at())), 1),
         Reply::Unknown => {
             let why = format!("sent at {} without a known outcome", shown_time(last.at));
             let (share, of) = (u32::try_from(made).unwrap_or(u32::MAX), u32::try_from(limits.attempts).unwrap_or(1));
@@ -65,14 +65,15 @@ fn pursue_as(
             let (pause, busy) = (pause_after(message, limits), busy_for(message, limits));
             // What the machine asked for is not held against it, within bounds.
             let asked = pause > limits.retry_pause;
-            let patience = if asked { after(last.at, pause.saturating_add(limits.retry_pause)) } else { last.at };
+            let answered = last.answered_at();
+            let patience = if asked { after(answered, pause.saturating_add(limits.retry_pause)) } else { answered };
             let patient_until = after(since, busy).max(patience).min(after(since, limits.post.max(busy)));
             let tries = if now < patient_until { usize::MAX } else { 0 };
             (pause, format!("refused: {message}"), tries)
         }
         // A power state that was read may be old, and the machine is where it shall be: it is looked at once more.
         Reply::Refused { message, transient: false }
-            if matches!(action, Action::Reset(_)) && now < after(last.at, limits.retry_pause) =>
+            if matches!(action, Action::Reset(_)) && now < after(last.answered_at(), limits.retry_pause) =>
         {
             (limits.retry_pause, format!("refused: {message}"), 1)
         }
@@ -80,7 +81,7 @@ fn pursue_as(
             return Verdict::Fail(format!("{action} was refused: {message}"));
         }
     };
-    let until = after(last.at, wait);
+    let until = after(last.answered_at(), wait);
     if now < until {
         return Verdict::Wait { why: format!("{action} was {why}"), until: Some(until) };
     }
@@ -153,7 +154,7 @@ pub fn switch_off(
         match &last.reply {
             // It did not reach the operating system: a BMC that is busy, or away for a moment, is no reason to cut power.
             Reply::Refused { message, transient: true } if now < after(first.at, limits.graceful_shutdown) => {
-                let until = after(last.at, pause_after(message, limits));
+                let until = after(last.answered_at(), pause_after(message, limits));
                 if now >= until {
                     return Verdict::Act(graceful);
                 }
@@ -162,7 +163,7 @@ pub fn switch_off(
             // An operating system that cannot be asked is not asked twice.
             Reply::Refused { .. } => {}
             Reply::Accepted | Reply::Unknown => {
-                let until = after(last.at, limits.graceful_shutdown);
+                let until = after(last.answered_at(), limits.graceful_shutdown);
                 if now < until {
                     let why = format!("graceful, forced at {}", shown_time(until));
                     return Verdict::Wait { why, until: Some(until) };
@@ -199,7 +200,7 @@ pub fn switch_on(
     match machine.power {
         PowerState::On => {}
         PowerState::PoweringOn => {
-            let until = after(started_by_us.map_or(since, |attempt| attempt.at), limits.power_change);
+            let until = after(started_by_us.map_or(since, Attempt::answered_at), limits.power_change);
             if now < until {
                 return Verdict::Wait { why: "it is powering on".to_owned(), until: Some(until) };
             }
@@ -225,7 +226,7 @@ pub fn switch_on(
     };
     // Where the machine tells how far it has booted, power alone proves little.
     let progressed = machine.boot_progress.as_deref().is_none_or(|state| state != "None");
-    let until = after(started.at, limits.power_change + limits.boot_progress);
+    let until = after(started.answered_at(), limits.power_change + limits.boot_progress);
     if progressed || now >= until {
         return Verdict::Done;
     }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     fn attempt(action: &Action, seconds: i64, reply: Reply) -> Attempt {
-        Attempt { action: action.clone(), at: at(seconds), reply }
+        Attempt { reply, ..Attempt::intended(action.clone(), at(seconds)) }
     }
 
     fn busy(words: &str) -> Reply {

@@ -10,7 +10,7 @@ use super::{
     machine::{BootOverride, MachineView, MediaSlot, PowerState, PowerTarget},
     model::{
         facts::Facts,
-        verdict::{Limits, Need, Verdict},
+        verdict::{Limits, Need, Verdict, after},
     },
     node,
     power::{bring_to, pursue, switch_off},
@@ -142,7 +142,7 @@ pub fn judge(
             let Some(media) = &facts.media else {
                 return Verdict::Look(Need::Media);
             };
-            restore_media(prior, media, progress, limits, now)
+            restore_media(record, prior, media, progress, limits, now)
         }
         Step::DisarmBoot => {
             let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
@@ -170,7 +170,7 @@ pub fn judge(
             };
             bring_to(target, machine, capabilities, attempts, progress.since, false, limits, now)
         }
-        Step::Verify => verify(prior, machine, facts),
+        Step::Verify => verify(record, prior, machine, facts, progress, limits, now),
         _ => Verdict::Fail(format!("{step} is no step of releasing")),
     }
 }
@@ -201,17 +201,39 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
         || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| now.content() != before.content()))
 }
 
+/// The end of a drive's path.
+fn drive_name(slot: &str) -> Option<&str> {
+    slot.rsplit('/').next()
+}
+
 /// A recorded drive as it is now; `None` when it is not listed any more.
 ///
 /// A BMC that shows its drives in two collections has them under the same name in both, and may be read in one and then in
 /// the other.
 fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&'a MediaSlot> {
-    let name = |slot: &'_ MediaSlot| slot.slot.rsplit('/').next().map(str::to_owned);
     let same = media.iter().find(|now| now.slot == before.slot);
-    same.or_else(|| media.iter().find(|now| name(now) == name(before)))
+    same.or_else(|| media.iter().find(|now| drive_name(&now.slot) == drive_name(&before.slot)))
+}
+
+/// What to do about a drive that this maintenance may have filled or emptied, and that is not listed any more: what is in it
+/// cannot be told. A machine that lists none for a moment is given time.
+fn absent(
+    record: &Maintenance,
+    before: &MediaSlot,
+    since: Timestamp,
+    limits: &Limits,
+    now: Timestamp,
+) -> Option<Verdict> {
+    if !record.drives.iter().any(|used| drive_name(used) == drive_name(&before.slot)) {
+        return None;
+    }
+    let until = after(since, limits.media);
+    let why = format!("the virtual drive {}, which this maintenance used, is not listed any more", before.slot);
+    Some(if now < until { Verdict::Wait { why, until: Some(until) } } else { Verdict::Fail(why) })
 }
 
 fn restore_media(
+    record: &Maintenance,
     prior: &PriorState,
     media: &[MediaSlot],
     progress: &Progress,
@@ -220,7 +242,10 @@ fn restore_media(
 ) -> Verdict {
     for before in &prior.media {
         let Some(found) = listed(before, media).map(MediaSlot::content) else {
-            continue;
+            match absent(record, before, progress.since, limits, now) {
+                Some(verdict) => return verdict,
+                None => continue,
+            }
         };
         if address::same_or_none(found, before.content()) {
             continue;
@@ -310,7 +335,15 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
 }
 
 /// The last look: everything as recorded, or what is not.
-fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
+fn verify(
+    record: &Maintenance,
+    prior: &PriorState,
+    machine: &MachineView,
+    facts: &Facts,
+    progress: &Progress,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
     let media = match media_to_compare(prior, facts) {
         Ok(media) => media,
         Err(need) => return Verdict::Look(need),
@@ -326,9 +359,17 @@ fn verify(prior: &PriorState, machine: &MachineView, facts: &Facts) -> Verdict {
         differs.push(format!("boot override is {found}, was {before}"));
     }
     for before in &prior.media {
-        if listed(before, media).is_some_and(|now| now.inserted != before.inserted) {
-            let was = if before.inserted { "filled" } else { "empty" };
-            differs.push(format!("virtual drive {} was {was} and is not", before.slot));
+        match listed(before, media) {
+            Some(now) if now.inserted != before.inserted => {
+                let was = if before.inserted { "filled" } else { "empty" };
+                differs.push(format!("virtual drive {} was {was} and is not", before.slot));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(verdict) = absent(record, before, progress.since, limits, now) {
+                    return verdict;
+                }
+            }
         }
     }
     if differs.is_empty() {
@@ -349,7 +390,7 @@ mod tests {
         let action = boot_change(&disabled, &found).unwrap();
         let judged = |reply: Reply| {
             let at = Timestamp::UNIX_EPOCH;
-            let attempt = Attempt { action: action.clone(), at, reply };
+            let attempt = Attempt { reply, ..Attempt::intended(action.clone(), at) };
             let later = at + std::time::Duration::from_hours(1);
             restore_boot(&disabled, &found, &[attempt.clone(), attempt], &Limits::default(), later)
         };

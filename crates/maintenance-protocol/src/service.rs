@@ -52,7 +52,7 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         if progress.attempts.len() >= MOST_TRIES {
             return Verdict::Fail(format!("{message} (tried {} times)", progress.attempts.len()));
         }
-        let until = after(last.at, limits.retry_pause);
+        let until = after(last.answered_at(), limits.retry_pause);
         if now < until {
             return Verdict::Wait { why: format!("refused: {message}"), until: Some(until) };
         }
@@ -129,7 +129,7 @@ mod tests {
         let at = Timestamp::UNIX_EPOCH;
         let mut progress = Progress::new(vec![Step::Service], at);
         let action = Action::BeginService { stamp: "t0".into() };
-        progress.attempts.extend(reply.map(|reply| Attempt { action, at, reply }));
+        progress.attempts.extend(reply.map(|reply| Attempt { reply, ..Attempt::intended(action, at) }));
         progress
     }
 

@@ -147,3 +147,70 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert!(audit[0].detail.contains("scrapped; nothing was put back"), "{audit:?}");
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
 }
+
+/// A BMC that is asked for its drives and lists none for a moment is not believed to have emptied them.
+#[tokio::test(start_paused = true)]
+async fn a_drive_that_was_filled_and_is_not_listed_is_waited_for_and_not_left() {
+    for (hidden, finish) in [(Duration::from_secs(40), true), (Duration::from_mins(30), false)] {
+        let world = World::new();
+        let engine = world.process("alice");
+        let held = engine.hold(&wish("m", boots_rescue()), &control()).await.unwrap();
+        world.machine.with(|inside| inside.no_drives = true);
+        let machine = world.machine.clone();
+        let shown = tokio::spawn(async move {
+            tokio::time::sleep(hidden).await;
+            machine.with(|inside| inside.no_drives = false);
+        });
+        let released = release(&engine, &held).await;
+        if finish {
+            assert_eq!(released.finish, Finish::Over);
+        } else {
+            let Finish::Stuck(cause) = &released.finish else { panic!("{:?}", released.finish) };
+            assert!(cause.contains("virtual drive Cd, which this maintenance used, is not listed"), "{cause}");
+        }
+        shown.await.unwrap();
+        if !finish {
+            assert_eq!(release(&engine, &held).await.finish, Finish::Over);
+        }
+        assert_as_before(&world.machine);
+    }
+}
+
+/// A drive that no step of ours touched is of no interest: firmware that is updated may list none afterwards.
+#[tokio::test(start_paused = true)]
+async fn drives_that_nobody_used_may_be_gone_at_the_release() {
+    let world = World::new();
+    let engine = world.process("alice");
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    world.machine.with(|inside| inside.no_drives = true);
+    assert_eq!(release(&engine, &held).await.finish, Finish::Over);
+    assert_as_before(&world.machine);
+}
+
+/// A run that is interrupted before the BMC shows the medium leaves none: its release waits until the medium can be seen.
+#[tokio::test(start_paused = true)]
+async fn a_medium_that_is_shown_late_does_not_stay_when_the_hold_is_left_meanwhile() {
+    for leaves_after in [1, 5, 20] {
+        let world = World::new();
+        world.machine.with(|inside| inside.shows_media_after = Some(Duration::from_mins(1)));
+        let engine = Arc::new(world.process("alice"));
+        let first = control();
+        let stop = first.stop.clone();
+        let run = tokio::spawn({
+            let engine = Arc::clone(&engine);
+            async move { engine.hold(&wish("m", boots_rescue()), &first).await }
+        });
+        while world.machine.with(|inside| inside.image.is_none()) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(leaves_after)).await;
+        stop.cancel();
+        let left = run.await.unwrap().unwrap();
+        assert_eq!(left.finish, Finish::Interrupted, "after {leaves_after} s");
+        let destroy = Control { timeout: Duration::from_mins(10), ..control() };
+        let released = engine.release(&left.record.uid, "node", Ending::Completed, &destroy).await.unwrap().unwrap();
+        assert_eq!(released.finish, Finish::Over, "after {leaves_after} s");
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert_as_before(&world.machine);
+    }
+}

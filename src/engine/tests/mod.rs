@@ -72,6 +72,10 @@ struct Inside {
     ignores_power: bool,
     /// It has no virtual drives.
     no_drives: bool,
+    /// A medium that was inserted is listed after this time.
+    shows_media_after: Option<Duration>,
+    /// When that is for the one that is inserted.
+    media_shown_at: Option<Instant>,
     /// Refuses the first form of a boot override after this time, so that the caller sends a second one.
     refuses_first_form: Option<Duration>,
     /// Ends the drive with a panic.
@@ -252,11 +256,13 @@ impl MediaControl for FakeMachine {
             if inside.no_drives {
                 return Ok(Vec::new());
             }
+            let shown = inside.media_shown_at.is_none_or(|at| Instant::now() >= at);
+            let image = inside.image.clone().filter(|_| shown);
             Ok(vec![MediaSlot {
                 slot: "Cd".into(),
                 media_types: vec!["CD".into()],
-                image: inside.image.clone(),
-                inserted: inside.image.is_some(),
+                inserted: image.is_some(),
+                image,
                 write_protected: Some(true),
             }])
         })
@@ -266,6 +272,7 @@ impl MediaControl for FakeMachine {
         self.call(true, |inside| {
             assert!(inside.image.is_none(), "inserted twice");
             inside.image = Some(image.to_owned());
+            inside.media_shown_at = inside.shows_media_after.map(|after| Instant::now() + after);
             Ok(())
         })
         .await

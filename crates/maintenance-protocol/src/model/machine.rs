@@ -188,6 +188,19 @@ impl BootOverride {
         self.enabled.as_deref() == Some("Disabled")
             || (self.enabled.is_none() && matches!(self.target.as_deref(), None | Some("None")))
     }
+
+    /// Whether it is `wanted` in every property that this names.
+    #[must_use]
+    pub fn is_like(&self, wanted: &Self) -> bool {
+        let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
+        same(&self.enabled, &wanted.enabled)
+            && same(&self.target, &wanted.target)
+            && same(&self.mode, &wanted.mode)
+            && same(&self.http_boot_uri, &wanted.http_boot_uri)
+            && same(&self.uefi_target, &wanted.uefi_target)
+            && same(&self.boot_next, &wanted.boot_next)
+            && (wanted.ignition.is_none() || self.ignition == wanted.ignition)
+    }
 }
 
 impl fmt::Display for BootOverride {

@@ -282,6 +282,10 @@ pub struct Maintenance {
     /// Whether the server may have been started under a boot configuration of this maintenance, so that it runs
     /// something else than before.
     pub booted: bool,
+    /// The drives into which something may have been inserted, or from which something may have been ejected, by it or under it:
+    /// those have to be seen again before it is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<String>,
     /// What came of an operation.
     #[serde(default)]
     pub outcome: Option<Outcome>,

@@ -201,6 +201,24 @@ pub struct Attempt {
     pub at: Timestamp,
     /// What came of it.
     pub reply: Reply,
+    /// When the call was answered, or was given up, on the store's clock; one that is refused later was answered before.
+    /// `None`: it was not, or by a version that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Timestamp>,
+}
+
+impl Attempt {
+    /// A call that is about to be made.
+    #[must_use]
+    pub fn intended(action: Action, at: Timestamp) -> Self {
+        Self { action, at, reply: Reply::Unknown, answered: None }
+    }
+
+    /// From when on its effect is waited for: a call may take minutes until it is answered.
+    #[must_use]
+    pub fn answered_at(&self) -> Timestamp {
+        self.answered.unwrap_or(self.at)
+    }
 }
 
 #[cfg(test)]
