@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{
     host::Host,
     images::Images,
-    sushy::{Options, Sushy},
+    sushy::{Driver, Options, Sushy},
     workspace::Workspace,
 };
 
@@ -40,7 +40,12 @@ fn resource(number: usize, images: &Images) -> String {
 }
 
 fn configuration(sushy: &Sushy, images: &Images, kept: &[usize]) -> String {
-    let servers: String = (0..ASKED.len())
+    configuration_of(sushy, images, &(0..ASKED.len()).collect::<Vec<_>>(), kept)
+}
+
+fn configuration_of(sushy: &Sushy, images: &Images, servers: &[usize], kept: &[usize]) -> String {
+    let servers: String = servers
+        .iter()
         .map(|n| {
             format!("      n{n} = {{ endpoint = \"{}\", system_id = \"{}\" }}\n", sushy.url(), sushy.system(n + 1))
         })
@@ -115,5 +120,43 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
         let (kind, arguments, ..) = ASKED[number];
         let wanted = if kind == "operation" { &held } else { &before[number] };
         assert_eq!(&after, wanted, "{kind} {arguments}");
+    }
+}
+
+/// The same service before libvirt, whose only machine gets one request after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() {
+    const MACHINE: usize = 0;
+    let options = Options { driver: Driver::Libvirt, powered_on: true, ..Options::default() };
+    let (sushy, images) = (Sushy::start(options).await, Images::start().await);
+    let (client, path) = (sushy.client(), format!("/redfish/v1/Systems/{}", sushy.system(MACHINE + 1)));
+    // What it lists is refused for the rest: HttpBootUri and PowerCycle are missing. The drives that it lists it does not have.
+    for (number, possible) in [(0, true), (1, true), (2, false), (4, true), (5, true), (8, false), (6, true), (7, true)]
+    {
+        let (kind, arguments, power, target) = ASKED[number];
+        let asked = format!("{kind} {arguments}");
+        let workspace = Workspace::new(Host::OpenTofu);
+        workspace.write("bmc-ca.pem", &std::fs::read_to_string(&sushy.certificates().unwrap().authority).unwrap());
+        let before = client.machine(&path).await;
+        assert_eq!(before.power, "On", "{asked}");
+        let resource = resource(number, &images).replace(&format!("\"n{number}\""), &format!("\"n{MACHINE}\""));
+        let provider = configuration_of(&sushy, &images, &[MACHINE], &[]);
+        workspace.configure(&format!("{provider}{resource}"));
+        if !possible {
+            let refused = errors(&said(&workspace.run(&["plan", "-input=false", "-json"]).await.failed()));
+            assert_eq!(refused.len(), 1, "{asked}: {refused:#?}");
+            assert_eq!(client.machine(&path).await, before, "{asked}: changed by a plan");
+            continue;
+        }
+        workspace.run(&APPLY).await.succeeded();
+        let held = client.machine(&path).await;
+        assert_eq!(held.power, power, "{asked}");
+        if let Some(target) = target {
+            assert_eq!(held.boot["BootSourceOverrideTarget"], target, "{asked}");
+        }
+        workspace.plan().await.is_empty();
+        workspace.run(&DESTROY).await.succeeded();
+        let after = client.machine(&path).await;
+        assert_eq!(after, if kind == "operation" { held } else { before }, "{asked}");
     }
 }

@@ -1,8 +1,9 @@
-//! sushy-emulator: a Redfish service of OpenStack's, with machines that exist only in its memory.
+//! sushy-emulator: a Redfish service of OpenStack's, with machines that exist only in its memory, or in that of libvirt.
 //!
 //! What it can show and what not (2.2.0): power, boot targets and virtual media work; power changes
 //! come true up to 11 s after they were accepted; `BootSourceOverrideEnabled` always reads
-//! `Continuous`; there are no sessions, tasks, events or `ETag`s.
+//! `Continuous`; there are no sessions, tasks, events or `ETag`s. Before libvirt's hypervisor for tests power comes true at
+//! once, and a boot target needs a device of the machine: its only one has a disk and a network, and no drive.
 
 use std::{
     fs::{self, File},
@@ -18,9 +19,20 @@ use super::{certificates::Certificates, host::tool, independent::IndependentClie
 /// The only account.
 pub const USERNAME: &str = "admin";
 
+/// Where its machines are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// In the emulator.
+    Fake,
+    /// In libvirt's hypervisor for tests, which is a part of the library (`test:///default`) and has one machine, that is on.
+    Libvirt,
+}
+
 /// How it shall be started.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What the machines are.
+    pub driver: Driver,
     /// How many machines there are.
     pub systems: usize,
     /// HTTPS with a certificate of its own authority, or plain HTTP.
@@ -33,7 +45,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { systems: 1, tls: true, password: Some("correct horse".to_owned()), powered_on: false }
+        Self {
+            driver: Driver::Fake,
+            systems: 1,
+            tls: true,
+            password: Some("correct horse".to_owned()),
+            powered_on: false,
+        }
     }
 }
 
@@ -91,7 +109,7 @@ impl Sushy {
     /// The identity (`ComputerSystem.UUID` and `Id`) of the machine with this number, from 1.
     pub fn system(&self, number: usize) -> String {
         assert!((1..=self.options.systems).contains(&number), "no machine {number}");
-        uuid(number)
+        uuid(self.options.driver, number)
     }
 
     /// The password; empty when none is asked for.
@@ -144,8 +162,12 @@ impl Sushy {
     }
 }
 
-fn uuid(number: usize) -> String {
-    format!("00000000-0000-4000-8000-{number:012}")
+fn uuid(driver: Driver, number: usize) -> String {
+    match driver {
+        Driver::Fake => format!("00000000-0000-4000-8000-{number:012}"),
+        // As libvirt has it in its own sources (`test_driver.c`).
+        Driver::Libvirt => "6695eb01-f6a4-8304-79aa-97f2502e193f".to_owned(),
+    }
 }
 
 fn configuration(folder: &TempDir, options: &Options, tls: Option<&Certificates>) -> String {
@@ -156,7 +178,7 @@ fn configuration(folder: &TempDir, options: &Options, tls: Option<&Certificates>
             format!(
                 "{{'uuid': '{}', 'name': 'node-{number}', 'power_state': '{power}', 'external_notifier': False, \
                  'nics': [{{'mac': '52:54:00:00:{:02x}:{:02x}', 'ip': '10.0.0.1'}}]}}",
-                uuid(number),
+                uuid(options.driver, number),
                 number / 256,
                 number % 256
             )
@@ -167,11 +189,19 @@ fn configuration(folder: &TempDir, options: &Options, tls: Option<&Certificates>
         "SUSHY_EMULATOR_LISTEN_PORT = 0".to_owned(),
         format!("SUSHY_EMULATOR_STATE_DIR = '{folder}/state'"),
         "SUSHY_EMULATOR_FEATURE_SET = 'full'".to_owned(),
-        "SUSHY_EMULATOR_FAKE_DRIVER = True".to_owned(),
-        format!("SUSHY_EMULATOR_FAKE_SYSTEMS = [{}]", systems.join(", ")),
-        // Without this a GET of Storage is a 500.
-        "SUSHY_EMULATOR_STORAGE = {s['uuid']: [] for s in SUSHY_EMULATOR_FAKE_SYSTEMS}".to_owned(),
     ];
+    // Without STORAGE a GET of Storage is a 500.
+    match options.driver {
+        Driver::Fake => lines.extend([
+            "SUSHY_EMULATOR_FAKE_DRIVER = True".to_owned(),
+            format!("SUSHY_EMULATOR_FAKE_SYSTEMS = [{}]", systems.join(", ")),
+            "SUSHY_EMULATOR_STORAGE = {s['uuid']: [] for s in SUSHY_EMULATOR_FAKE_SYSTEMS}".to_owned(),
+        ]),
+        Driver::Libvirt => lines.extend([
+            "SUSHY_EMULATOR_LIBVIRT_URI = 'test:///default'".to_owned(),
+            format!("SUSHY_EMULATOR_STORAGE = {{'{}': []}}", uuid(options.driver, 1)),
+        ]),
+    }
     if let Some(tls) = tls {
         let (certificate, key) = (tls.certificate.display(), tls.key.display());
         lines.push(format!("SUSHY_EMULATOR_SSL_CERT = '{certificate}'"));
