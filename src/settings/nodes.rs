@@ -39,14 +39,27 @@ pub(super) fn nodes(
     let nodes_of = |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock))));
     let of_leases = of_nodes(leases.kubeconfig, leases.context, env);
     let of_drains = of_nodes(drains.kubeconfig, drains.context, env);
+    let (of_leases, of_drains) = clusters(of_leases, of_drains, of_store, env);
     // Both also without a configuration: the command line gives back what a hold took. Nothing is read or asked before.
     Nodes {
         leases: leases.nodes.iter().map(|(server, node)| (server.clone(), lease(node))).collect(),
         take: leases.take,
-        leasing: Some(nodes_of(of_leases.or(of_store).unwrap_or_else(|| usual(env)))),
+        leasing: Some(nodes_of(of_leases)),
         drains: drains.nodes.iter().map(|(server, node)| (server.clone(), wish(node))).collect(),
-        drainer: Some(nodes_of(of_drains.unwrap_or_else(|| usual(env)))),
+        drainer: Some(nodes_of(of_drains)),
     }
+}
+
+/// The cluster of the Leases and that of the drains. Both are about the Nodes of the servers: where only one is named, it is meant
+/// for both.
+fn clusters(
+    of_leases: Option<ClusterSettings>,
+    of_drains: Option<ClusterSettings>,
+    of_store: Option<ClusterSettings>,
+    env: &Environment,
+) -> (ClusterSettings, ClusterSettings) {
+    let leases = of_leases.clone().or_else(|| of_drains.clone()).or(of_store);
+    (leases.unwrap_or_else(|| usual(env)), of_drains.or(of_leases).unwrap_or_else(|| usual(env)))
 }
 
 /// The cluster of the Nodes, where the configuration or the environment names it.
@@ -65,4 +78,32 @@ fn of_nodes(kubeconfig: Option<String>, context: Option<String>, env: &Environme
 /// The cluster of the usual kubeconfig.
 fn usual(env: &Environment) -> ClusterSettings {
     ClusterSettings { kubeconfig: env.get("METAL_KUBECONFIG").map(PathBuf::from), ..ClusterSettings::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_and_drains_are_in_one_cluster_unless_each_names_its_own() {
+        let env = |named: &[(&str, &str)]| Environment {
+            variables: named.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        };
+        let of_store = || Some(ClusterSettings { kubeconfig: Some("store".into()), ..ClusterSettings::default() });
+        let found = |leases: Option<&str>, drains: Option<&str>, store, env: &Environment| {
+            let of = |named: Option<&str>| of_nodes(named.map(str::to_owned), None, env);
+            let (leases, drains) = clusters(of(leases), of(drains), store, env);
+            [leases, drains]
+                .map(|cluster| cluster.kubeconfig.map_or_else(String::new, |file| file.display().to_string()))
+        };
+        let usual = env(&[("METAL_KUBECONFIG", "usual")]);
+        let nodes = env(&[("METAL_KUBECONFIG", "usual"), ("METAL_NODE_KUBECONFIG", "nodes")]);
+        assert_eq!(found(None, None, None, &usual), ["usual", "usual"]);
+        assert_eq!(found(None, None, of_store(), &usual), ["store", "usual"]);
+        assert_eq!(found(None, None, of_store(), &nodes), ["nodes", "nodes"]);
+        assert_eq!(found(None, Some("drains"), of_store(), &usual), ["drains", "drains"]);
+        assert_eq!(found(Some("leases"), None, None, &usual), ["leases", "leases"]);
+        assert_eq!(found(Some("leases"), Some("drains"), None, &nodes), ["leases", "drains"]);
+        assert_eq!(found(None, Some("drains"), None, &nodes), ["nodes", "drains"]);
+    }
 }

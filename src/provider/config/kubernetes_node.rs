@@ -42,10 +42,16 @@ pub(in crate::provider) fn kubernetes_node_attributes() -> AttributeType {
             "kubeconfig",
             optional(
                 String,
-                "A kubeconfig file for the cluster of the Nodes. Default: `METAL_NODE_KUBECONFIG`, `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
+                "A kubeconfig file for the cluster of the Nodes. Default: `METAL_NODE_KUBECONFIG`, else that of `node_leases`, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
             ),
         ),
-        ("context", optional(String, "Which of its contexts. Default: `METAL_NODE_CONTEXT`, else the current one.")),
+        (
+            "context",
+            optional(
+                String,
+                "Which of its contexts. Default: `METAL_NODE_CONTEXT`, else as for `kubeconfig`, or the current one.",
+            ),
+        ),
         (
             "drain_timeout",
             optional(

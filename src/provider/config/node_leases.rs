@@ -48,7 +48,7 @@ pub(in crate::provider) fn node_leases_attributes() -> AttributeType {
             "kubeconfig",
             optional(
                 String,
-                "A kubeconfig file for the cluster of the Nodes. Default: `METAL_NODE_KUBECONFIG`, else the cluster of a `kubernetes://` store, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
+                "A kubeconfig file for the cluster of the Nodes. Default: `METAL_NODE_KUBECONFIG`, else that of `kubernetes_node`, else the cluster of a `kubernetes://` store, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account.",
             ),
         ),
         (
