@@ -170,7 +170,9 @@ fn follow(
     let until = after(last.answered_at(), (patience + graceful).max(limits.retry_pause));
     if now < until {
         let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
-        return Verdict::Wait { why: format!("{action} was {said} at {}", shown_time(last.at)), until: Some(until) };
+        let (at, until_text) = (shown_time(last.answered_at()), shown_time(until));
+        let why = format!("{action} was {said} at {at}; the server is observed until {until_text}");
+        return Verdict::Wait { why, until: Some(until) };
     }
     // It may have been carried out: a second one could hit a server that has just come back.
     Verdict::Concluded(Outcome::Unproven)

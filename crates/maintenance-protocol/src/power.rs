@@ -83,7 +83,11 @@ fn pursue_as(
     };
     let until = after(last.answered_at(), wait);
     if now < until {
-        return Verdict::Wait { why: format!("{action} was {why}"), until: Some(until) };
+        let observed = match last.reply {
+            Reply::Refused { .. } => String::new(),
+            Reply::Accepted | Reply::Unknown => format!("; its effect is looked for until {}", shown_time(until)),
+        };
+        return Verdict::Wait { why: format!("{action} was {why}{observed}"), until: Some(until) };
     }
     if made < tries {
         return Verdict::Act(action);
