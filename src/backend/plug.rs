@@ -66,7 +66,7 @@ pub trait BackendPlugin: Sync + Debug {
     fn connect(&self, block: &Block, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Result<Connected, Problem>;
 
     /// How the command line reaches servers of this backend: completes "Run it with".
-    fn reach(&self) -> &'static str;
+    fn reach(&self) -> String;
 
     /// How a person finds a request of ours in the servers' external system and takes it back, where this process does not reach
     /// that; `None`: there is none, or it is not known by hand.
@@ -80,15 +80,65 @@ pub trait BackendPlugin: Sync + Debug {
     }
 }
 
-/// One attribute of a block.
+/// One attribute of a block, and the variable of the environment that holds where it is not set.
 #[derive(Debug)]
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
+    text: &'static str,
+    variable: Option<&'static str>,
+    otherwise: &'static str,
+}
+
+impl Setting {
+    /// An attribute that only the block sets. `text`: its description in Markdown, with its default where it has one.
+    #[must_use]
+    pub const fn new(name: &'static str, kind: Kind, text: &'static str) -> Self {
+        Self { name, kind, text, variable: None, otherwise: "" }
+    }
+
+    /// The attribute with a variable of the environment as its default. `otherwise`: what holds where that is not set either, as the
+    /// end of the sentence that names the variable.
+    #[must_use]
+    pub const fn or_env(mut self, variable: &'static str, otherwise: &'static str) -> Self {
+        (self.variable, self.otherwise) = (Some(variable), otherwise);
+        self
+    }
+
     /// Its description in Markdown.
-    pub text: &'static str,
+    #[must_use]
+    pub fn description(&self) -> String {
+        match self.variable {
+            Some(variable) => format!("{} Default: `{variable}`{}.", self.text, self.otherwise),
+            None => self.text.to_owned(),
+        }
+    }
+
+    /// The name of its variable, for messages; that of the attribute where it has none.
+    #[must_use]
+    pub fn variable(&self) -> &'static str {
+        self.variable.unwrap_or(self.name)
+    }
+
+    /// What its variable says.
+    #[must_use]
+    pub fn from_env(&self, env: Variables<'_>) -> Option<String> {
+        self.variable.and_then(env)
+    }
+
+    /// The text of a block, else that of the variable.
+    #[must_use]
+    pub fn value(&self, block: &Block, env: Variables<'_>) -> Option<String> {
+        block.text(self.name).or_else(|| self.from_env(env))
+    }
+
+    /// The secret of a block, else that of the variable.
+    #[must_use]
+    pub fn secret(&self, block: &Block, env: Variables<'_>) -> Option<SecretString> {
+        block.secret(self.name).or_else(|| self.from_env(env).map(SecretString::from))
+    }
 }
 
 /// What an attribute holds.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     engine::Engine,
-    settings::Environment,
+    settings::{Environment, variables},
     store::{self, AuditProof, ChainEnds, Contents, RoleKind},
 };
 
@@ -54,7 +54,7 @@ pub(super) fn roles_of(
         RolesOf::Postgres => RoleKind::Postgres,
         RolesOf::Etcd => RoleKind::Etcd,
     };
-    let url = url.or_else(|| environment.variables.get("METAL_COORDINATION_URL").map(String::as_str));
+    let url = url.or_else(|| environment.variables.get(variables::COORDINATION_URL).map(String::as_str));
     let url = url.map(|url| SecretString::from(url.to_owned()));
     let roles = store::roles(kind, url.as_ref())?;
     Ok(if json { pretty(&json!({ "roles": roles })) } else { roles })

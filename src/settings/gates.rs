@@ -11,7 +11,7 @@ use crate::{
     kubernetes::{Cluster, ClusterSettings},
 };
 
-use super::{ClusterApiInput, Environment};
+use super::{ClusterApiInput, Environment, variables};
 
 /// All of them. Also those that nothing configures: the command line withdraws the requests of a hold. Nothing is read or
 /// asked before.
@@ -24,12 +24,14 @@ pub(super) fn gates(
     let input = cluster_api.unwrap_or_default();
     let from = |name: &str| env.get(name).map(str::to_owned);
     let lists = follows
-        || ["METAL_CLUSTER_API_KUBECONFIG", "METAL_CLUSTER_API_CONTEXT"].into_iter().any(|it| env.get(it).is_some());
+        || [variables::CLUSTER_API_KUBECONFIG, variables::CLUSTER_API_CONTEXT]
+            .into_iter()
+            .any(|it| env.get(it).is_some());
     let kubeconfig =
-        input.kubeconfig.or_else(|| from("METAL_CLUSTER_API_KUBECONFIG")).or_else(|| from("METAL_KUBECONFIG"));
-    let context = input.context.or_else(|| from("METAL_CLUSTER_API_CONTEXT"));
-    let workload_kubeconfig = input.workload_kubeconfig.or_else(|| from("METAL_WORKLOAD_KUBECONFIG"));
-    let workload_context = input.workload_context.or_else(|| from("METAL_WORKLOAD_CONTEXT"));
+        input.kubeconfig.or_else(|| from(variables::CLUSTER_API_KUBECONFIG)).or_else(|| from(variables::KUBECONFIG));
+    let context = input.context.or_else(|| from(variables::CLUSTER_API_CONTEXT));
+    let workload_kubeconfig = input.workload_kubeconfig.or_else(|| from(variables::WORKLOAD_KUBECONFIG));
+    let workload_context = input.workload_context.or_else(|| from(variables::WORKLOAD_CONTEXT));
     // A cluster that manages itself has both: what is not named is that of the Machines.
     let same = workload_kubeconfig.is_none();
     let cluster = |kubeconfig: Option<String>, context: Option<String>| {

@@ -10,6 +10,7 @@ mod input;
 mod nodes;
 mod secrets;
 mod store;
+pub mod variables;
 
 use std::{sync::Arc, time::Duration};
 
@@ -113,7 +114,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         power_change: input.power_timeout.unwrap_or(limits.power_change),
         ..limits
     };
-    let owner = input.owner.or_else(|| env.get("METAL_OWNER").map(str::to_owned));
+    let owner = input.owner.or_else(|| env.get(variables::OWNER).map(str::to_owned));
     if owner.is_none() && !embedded {
         warnings.push(Warning {
             summary: "No owner is set",

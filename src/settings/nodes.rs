@@ -10,7 +10,7 @@ use crate::{
     maintenance::{drain::DrainWish, node::NodeLease},
 };
 
-use super::{Environment, KubernetesNodeInput, NodeLeasesInput};
+use super::{Environment, KubernetesNodeInput, NodeLeasesInput, variables};
 
 /// How long evicting may take when nothing else is said.
 const DRAIN: Duration = Duration::from_mins(10);
@@ -65,8 +65,8 @@ fn clusters(
 /// The cluster of the Nodes, where the configuration or the environment names it.
 fn of_nodes(kubeconfig: Option<String>, context: Option<String>, env: &Environment) -> Option<ClusterSettings> {
     let from = |name: &str| env.get(name).map(str::to_owned);
-    let kubeconfig = kubeconfig.or_else(|| from("METAL_NODE_KUBECONFIG"));
-    let context = context.or_else(|| from("METAL_NODE_CONTEXT"));
+    let kubeconfig = kubeconfig.or_else(|| from(variables::NODE_KUBECONFIG));
+    let context = context.or_else(|| from(variables::NODE_CONTEXT));
     if kubeconfig.is_none() && context.is_none() {
         return None;
     }
@@ -77,7 +77,7 @@ fn of_nodes(kubeconfig: Option<String>, context: Option<String>, env: &Environme
 
 /// The cluster of the usual kubeconfig.
 fn usual(env: &Environment) -> ClusterSettings {
-    ClusterSettings { kubeconfig: env.get("METAL_KUBECONFIG").map(PathBuf::from), ..ClusterSettings::default() }
+    ClusterSettings { kubeconfig: env.get(variables::KUBECONFIG).map(PathBuf::from), ..ClusterSettings::default() }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-use super::{Environment, SettingsError};
+use super::{Environment, SettingsError, variables};
 
 /// Where records are kept, by the scheme of its URL.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
 
 /// The address of the embedded store, where nothing has made it yet: reading it would make it.
 pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
-    match place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? {
+    match place(url.or_else(|| env.get(variables::COORDINATION_URL)))? {
         Place::File(path, _) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
         _ => Ok(None),
     }
@@ -98,13 +98,13 @@ pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<Stri
 
 /// Why the connection to a store may lead to another server than meant, if it may.
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
-    let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
+    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
     place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
 /// The cluster in which a store lies; `None`: it lies in none.
 pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<ClusterSettings>, SettingsError> {
-    let Place::Kubernetes(url) = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))? else { return Ok(None) };
+    let Place::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else { return Ok(None) };
     KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn open(
     migrating: bool,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
     let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
-    let place = place(url.or_else(|| env.get("METAL_COORDINATION_URL")))?;
+    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
     let address = place.address().map_err(problem)?;
     let embedded = place.embedded();
     match Box::pin(place.open(Arc::clone(&clock), migrating)).await {

@@ -20,67 +20,66 @@ use super::{
 #[derive(Debug)]
 pub struct Plugin;
 
+const ENDPOINT: Setting = Setting::new(
+    "endpoint",
+    Kind::Name,
+    "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the one of the catalog.",
+)
+.or_env("METAL_IRONIC_ENDPOINT", "");
+
+const USERNAME: Setting = Setting::new("username", Kind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
+
+const PASSWORD: Setting =
+    Setting::new("password", Kind::Secret, "Its password. Never stored.").or_env("METAL_IRONIC_PASSWORD", "");
+
+/// The variable that names a cloud to all programs of OpenStack.
+const OS_CLOUD: &str = "OS_CLOUD";
+
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "endpoint",
-        kind: Kind::Name,
-        text: "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the one of the catalog. Default: `METAL_IRONIC_ENDPOINT`.",
-    },
-    Setting {
-        name: "cloud",
-        kind: Kind::Name,
-        text: "A cloud of `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default, where no `endpoint` is set: `OS_CLOUD`.",
-    },
-    Setting {
-        name: "clouds_file",
-        kind: Kind::Text,
-        text: "The `clouds.yaml` to read; a `secure.yaml` beside it is laid over it. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
-    },
-    Setting {
-        name: "username",
-        kind: Kind::Name,
-        text: "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`). Default: `METAL_IRONIC_USERNAME`.",
-    },
-    Setting {
-        name: "password",
-        kind: Kind::Secret,
-        text: "Its password. Default: `METAL_IRONIC_PASSWORD`. Never stored.",
-    },
-    Setting {
-        name: "ca_certificate_file",
-        kind: Kind::Text,
-        text: "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
-    },
-    Setting {
-        name: "insecure",
-        kind: Kind::Flag,
-        text: "Trust any certificate of Ironic and Keystone. Default: `false`.",
-    },
-    Setting {
-        name: "lock_keys",
-        kind: Kind::Texts,
-        text: "The keys to lock under, by the name or UUID of the node: its system UUID. Needed for a node whose inspection did not record one, because the UUID of a node in Ironic would not meet the same machine under Redfish.",
-    },
-    Setting {
-        name: "soft_power_timeout",
-        kind: Kind::Duration,
-        text: "How long Ironic waits for an operating system to shut down. The node is locked meanwhile, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
-    },
-    Setting {
-        name: "image_download_source",
-        kind: Kind::Name,
-        text: "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
-    },
-    Setting {
-        name: "request_timeout",
-        kind: Kind::Duration,
-        text: "Time limit of one request that may change something. Default and most: `\"15s\"`.",
-    },
+    ENDPOINT,
+    Setting::new(
+        "cloud",
+        Kind::Name,
+        "A cloud of `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default, where no `endpoint` is set: `OS_CLOUD`.",
+    ),
+    Setting::new(
+        "clouds_file",
+        Kind::Text,
+        "The `clouds.yaml` to read; a `secure.yaml` beside it is laid over it. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
+    ),
+    USERNAME,
+    PASSWORD,
+    Setting::new(
+        "ca_certificate_file",
+        Kind::Text,
+        "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
+    ),
+    Setting::new("insecure", Kind::Flag, "Trust any certificate of Ironic and Keystone. Default: `false`."),
+    Setting::new(
+        "lock_keys",
+        Kind::Texts,
+        "The keys to lock under, by the name or UUID of the node: its system UUID. Needed for a node whose inspection did not record one, because the UUID of a node in Ironic would not meet the same machine under Redfish.",
+    ),
+    Setting::new(
+        "soft_power_timeout",
+        Kind::Duration,
+        "How long Ironic waits for an operating system to shut down. The node is locked meanwhile, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
+    ),
+    Setting::new(
+        "image_download_source",
+        Kind::Name,
+        "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
+    ),
+    Setting::new(
+        "request_timeout",
+        Kind::Duration,
+        "Time limit of one request that may change something. Default and most: `\"15s\"`.",
+    ),
 ];
 
 /// An address as it is written.
 fn address(text: &str) -> Result<Url, Problem> {
-    let wrong = |what: &str| Problem::of(&["endpoint"], format!("{what}. Write it as https://host:6385"));
+    let wrong = |what: &str| Problem::of(&[ENDPOINT.name], format!("{what}. Write it as https://host:6385"));
     let url = Url::parse(text).map_err(|_| wrong("it is not a valid URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(wrong("it is not a valid address of a web service"));
@@ -110,25 +109,26 @@ fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem
 
 /// Who asks, and what a cloud says besides.
 fn access(block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
-    let told = block.text("endpoint").or_else(|| env("METAL_IRONIC_ENDPOINT"));
+    let told = ENDPOINT.value(block, env);
     let endpoint = told.as_deref().map(address).transpose()?;
-    let named = block.text("cloud").or_else(|| env("OS_CLOUD").filter(|_| endpoint.is_none()));
+    let named = block.text("cloud").or_else(|| env(OS_CLOUD).filter(|_| endpoint.is_none()));
     if let Some(name) = named {
         let cloud = cloud(&name, block, env)?;
         // An address of the environment is for those who name no cloud.
-        let endpoint = endpoint.filter(|_| block.has("endpoint")).or_else(|| cloud.endpoint.clone());
+        let endpoint = endpoint.filter(|_| block.has(ENDPOINT.name)).or_else(|| cloud.endpoint.clone());
         return Ok(Cloud { endpoint, ..cloud });
     }
     let Some(endpoint) = endpoint else {
-        let problem = "set endpoint or cloud (or METAL_IRONIC_ENDPOINT or OS_CLOUD)";
+        let problem = format!("set endpoint or cloud (or {} or {OS_CLOUD})", ENDPOINT.variable());
         return Err(Problem::of(&[], problem));
     };
-    let access = match block.text("username").or_else(|| env("METAL_IRONIC_USERNAME")) {
+    let access = match USERNAME.value(block, env) {
         None => IronicAccess::Open,
         Some(username) => {
-            let password = block.secret("password").or_else(|| env("METAL_IRONIC_PASSWORD").map(Into::into));
-            let password = password
-                .ok_or_else(|| Problem::of(&["password"], "a username needs a password (or METAL_IRONIC_PASSWORD)"))?;
+            let password = PASSWORD.secret(block, env).ok_or_else(|| {
+                let problem = format!("a username needs a password (or {})", PASSWORD.variable());
+                Problem::of(&[PASSWORD.name], problem)
+            })?;
             IronicAccess::Basic { username, password }
         }
     };
@@ -150,11 +150,11 @@ impl BackendPlugin for Plugin {
 
     fn check(&self, block: &Block) -> Vec<Problem> {
         let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
-        problems.extend(block.text("endpoint").and_then(|text| address(&text).err()));
-        for name in ["username", "password"].into_iter().filter(|name| block.has("cloud") && block.has(name)) {
+        problems.extend(block.text(ENDPOINT.name).and_then(|text| address(&text).err()));
+        for name in [USERNAME.name, PASSWORD.name].into_iter().filter(|name| block.has("cloud") && block.has(name)) {
             problems.push(Problem::of(&[name], "it is for HTTP basic; a cloud of clouds.yaml has its own account"));
         }
-        if block.has("clouds_file") && !block.has("cloud") && block.has("endpoint") {
+        if block.has("clouds_file") && !block.has("cloud") && block.has(ENDPOINT.name) {
             problems.push(Problem::of(&["clouds_file"], "it is read for a cloud; set cloud, too"));
         }
         if block.flag("insecure") == Some(true) && block.has("ca_certificate_file") {
@@ -210,8 +210,9 @@ impl BackendPlugin for Plugin {
         ))
     }
 
-    fn reach(&self) -> &'static str {
-        "--backend ironic, and METAL_IRONIC_ENDPOINT (with METAL_IRONIC_USERNAME and METAL_IRONIC_PASSWORD) or OS_CLOUD"
+    fn reach(&self) -> String {
+        let [endpoint, username, password] = [ENDPOINT, USERNAME, PASSWORD].map(|setting| setting.variable());
+        format!("--backend ironic, and {endpoint} (with {username} and {password}) or {OS_CLOUD}")
     }
 }
 

@@ -23,27 +23,23 @@ const SETTINGS: &[Setting] = &[
     cluster_block::HOST,
     cluster_block::TOKEN_FILE,
     cluster_block::CA_CERTIFICATE_FILE,
-    Setting {
-        name: "namespace",
-        kind: Kind::Name,
-        text: "The namespace of the BareMetalHosts. Default: `METAL_KUBE_NAMESPACE`, else `default`.",
-    },
-    Setting {
-        name: "hold",
-        kind: Kind::Name,
-        text: "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation.",
-    },
-    Setting {
-        name: "lock_keys",
-        kind: Kind::Texts,
-        text: "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC is not reached by Redfish.",
-    },
+    cluster_block::namespace_setting("The namespace of the BareMetalHosts."),
+    Setting::new(
+        "hold",
+        Kind::Name,
+        "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation.",
+    ),
+    Setting::new(
+        "lock_keys",
+        Kind::Texts,
+        "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC is not reached by Redfish.",
+    ),
     cluster_block::REQUEST_TIMEOUT,
-    Setting {
-        name: cluster_block::BMC_AUTHORITY,
-        kind: Kind::Text,
-        text: "The authority that signed the BMCs' certificates, as PEM. A host with `disableCertificateVerification` trusts any certificate.",
-    },
+    Setting::new(
+        cluster_block::BMC_AUTHORITY,
+        Kind::Text,
+        "The authority that signed the BMCs' certificates, as PEM. A host with `disableCertificateVerification` trusts any certificate.",
+    ),
     cluster_block::BMC_INSECURE,
 ];
 
@@ -93,7 +89,8 @@ impl BackendPlugin for Plugin {
         ))
     }
 
-    fn reach(&self) -> &'static str {
-        "--backend metal3, and METAL_KUBECONFIG or METAL_KUBE_CONTEXT, and METAL_KUBE_NAMESPACE of its hosts"
+    fn reach(&self) -> String {
+        let namespace = cluster_block::namespace_setting("").variable();
+        format!("--backend metal3, and {}, and {namespace} of its hosts", cluster_block::variables())
     }
 }

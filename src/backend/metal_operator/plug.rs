@@ -26,23 +26,19 @@ const SETTINGS: &[Setting] = &[
     cluster_block::HOST,
     cluster_block::TOKEN_FILE,
     cluster_block::CA_CERTIFICATE_FILE,
-    Setting {
-        name: "node_kubeconfig",
-        kind: Kind::Text,
-        text: "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
-    },
-    Setting { name: "node_context", kind: Kind::Text, text: "Which of its contexts. Default: the current one." },
-    Setting {
-        name: "namespace",
-        kind: Kind::Name,
-        text: "The namespace in which our ServerMaintenances and Secrets are made. Default: `METAL_KUBE_NAMESPACE`, else `default`.",
-    },
+    Setting::new(
+        "node_kubeconfig",
+        Kind::Text,
+        "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
+    ),
+    Setting::new("node_context", Kind::Text, "Which of its contexts. Default: the current one."),
+    cluster_block::namespace_setting("The namespace in which our ServerMaintenances and Secrets are made."),
     cluster_block::REQUEST_TIMEOUT,
-    Setting {
-        name: cluster_block::BMC_AUTHORITY,
-        kind: Kind::Text,
-        text: "The authority that signed the BMCs' certificates, as PEM. BMCs are asked directly where the cluster does not drive a server in maintenance.",
-    },
+    Setting::new(
+        cluster_block::BMC_AUTHORITY,
+        Kind::Text,
+        "The authority that signed the BMCs' certificates, as PEM. BMCs are asked directly where the cluster does not drive a server in maintenance.",
+    ),
     cluster_block::BMC_INSECURE,
 ];
 
@@ -88,8 +84,8 @@ impl BackendPlugin for Plugin {
         ))
     }
 
-    fn reach(&self) -> &'static str {
-        "--metal-operator, and METAL_KUBECONFIG or METAL_KUBE_CONTEXT of that cluster"
+    fn reach(&self) -> String {
+        format!("--metal-operator, and {} of that cluster", cluster_block::variables())
     }
 
     fn has_own_claims(&self) -> bool {

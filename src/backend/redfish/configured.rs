@@ -11,6 +11,10 @@ use crate::{
 };
 
 use super::{
+    attributes::{
+        CA_CERTIFICATE_FILE, INVENTORY_FILE, INVENTORY_PASSWORD_ENV_PREFIX, INVENTORY_PASSWORD_FOLDER, PASSWORD,
+        PASSWORD_FILE, USERNAME,
+    },
     inventory::{InventoryServer, parse_inventory},
     passwords::{InventoryLimits, read_password},
     settings::{Authentication, MediaSettings, RedfishSettings, ServerSettings, Trust},
@@ -51,11 +55,11 @@ impl ServerInput {
 
 /// What the Redfish backend was told, with the environment and all files read.
 pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSettings, Problem> {
-    let authority = block.text("ca_certificate_file").or_else(|| env("METAL_REDFISH_CA_CERTIFICATE_FILE"));
+    let authority = CA_CERTIFICATE_FILE.value(block, env);
     let common = Common {
-        username: block.text("username").or_else(|| env("METAL_REDFISH_USERNAME")),
+        username: USERNAME.value(block, env),
         password: common_password(block, env)?,
-        trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &["ca_certificate_file"])?,
+        trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &[CA_CERTIFICATE_FILE.name])?,
     };
     let authentication = match block.text("authentication").as_deref() {
         None | Some("session") => Authentication::Session,
@@ -79,14 +83,14 @@ pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSetti
 /// The servers of the inventory file and of the block.
 fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerInput>, Problem> {
     let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
-    if let Some(path) = block.text("inventory_file").or_else(|| env("METAL_REDFISH_INVENTORY_FILE")) {
-        let at = ["inventory_file"];
+    if let Some(path) = INVENTORY_FILE.value(block, env) {
+        let at = [INVENTORY_FILE.name];
         let listed = parse_inventory(&read_file(&path, &at)?)
             .map_err(|problem| Problem::of(&at, format!("{path}: {problem}")))?;
         let limits = InventoryLimits::new(
             &path,
-            block.text("inventory_password_env_prefix").or_else(|| env("METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX")),
-            block.text("inventory_password_folder").or_else(|| env("METAL_REDFISH_INVENTORY_PASSWORD_FOLDER")),
+            INVENTORY_PASSWORD_ENV_PREFIX.value(block, env),
+            INVENTORY_PASSWORD_FOLDER.value(block, env),
         );
         listed.iter().try_for_each(|(name, server)| limits.check(name, server))?;
         servers.extend(listed.into_iter().map(|(name, listed)| (name, ServerInput { listed, password: None })));
@@ -101,15 +105,15 @@ fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerI
 }
 
 fn common_password(block: &Block, env: Variables<'_>) -> Result<Option<SecretString>, Problem> {
-    if let Some(password) = block.secret("password") {
+    if let Some(password) = block.secret(PASSWORD.name) {
         return Ok(Some(password));
     }
-    let path = match (block.text("password_file"), env("METAL_REDFISH_PASSWORD")) {
+    let path = match (block.text(PASSWORD_FILE.name), PASSWORD.from_env(env)) {
         (Some(path), _) => Some(path),
         (None, Some(password)) => return Ok(Some(SecretString::from(password))),
-        (None, None) => env("METAL_REDFISH_PASSWORD_FILE"),
+        (None, None) => PASSWORD_FILE.from_env(env),
     };
-    path.map(|path| read_password(&path, &["password_file"])).transpose()
+    path.map(|path| read_password(&path, &[PASSWORD_FILE.name])).transpose()
 }
 
 /// A server as an inventory file holds it. `authority`: the common one, for a server that does not say how it is trusted.
@@ -150,8 +154,9 @@ fn server_settings(
         return Err(wrong(
             "username",
             format!(
-                "server {name:?} has no credentials; give username and password in redfish, or set METAL_REDFISH_USERNAME and \
-                 METAL_REDFISH_PASSWORD"
+                "server {name:?} has no credentials; give username and password in redfish, or set {} and {}",
+                USERNAME.variable(),
+                PASSWORD.variable()
             ),
         ));
     };

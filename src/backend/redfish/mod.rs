@@ -4,6 +4,7 @@
 //! behind one BMC share it.
 
 mod answer;
+mod attributes;
 mod bmc;
 mod boot;
 mod configured;

@@ -9,7 +9,10 @@ use crate::{
     files,
 };
 
-use super::inventory::InventoryServer;
+use super::{
+    attributes::{INVENTORY_PASSWORD_ENV_PREFIX, INVENTORY_PASSWORD_FOLDER, PASSWORD_FILE},
+    inventory::InventoryServer,
+};
 
 /// How an environment variable begins that an inventory file may name, unless configured otherwise.
 const ENV_PREFIX: &str = "METAL_";
@@ -49,8 +52,9 @@ impl InventoryLimits {
             return refused(
                 "password_env",
                 format!(
-                    "{variable} does not begin with {prefix}. Rename it, or set inventory_password_env_prefix in the provider \
-                     block (METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX)"
+                    "{variable} does not begin with {prefix}. Rename it, or set {} in the provider block ({})",
+                    INVENTORY_PASSWORD_ENV_PREFIX.name,
+                    INVENTORY_PASSWORD_ENV_PREFIX.variable()
                 ),
             );
         }
@@ -59,8 +63,9 @@ impl InventoryLimits {
             return refused(
                 "password_file",
                 format!(
-                    "{file:?} is not in {folder}. Move it, or set inventory_password_folder in the provider block \
-                     (METAL_REDFISH_INVENTORY_PASSWORD_FOLDER)"
+                    "{file:?} is not in {folder}. Move it, or set {} in the provider block ({})",
+                    INVENTORY_PASSWORD_FOLDER.name,
+                    INVENTORY_PASSWORD_FOLDER.variable()
                 ),
             );
         }
@@ -81,7 +86,7 @@ impl InventoryLimits {
 
 /// Warns of files with passwords that other users may read.
 pub(super) fn readable(block: &Block, env: Variables<'_>) -> Option<Warning> {
-    let common = block.text("password_file").or_else(|| env("METAL_REDFISH_PASSWORD_FILE"));
+    let common = PASSWORD_FILE.value(block, env);
     let own = block.objects("servers").filter_map(|(_, server)| server.text("password_file"));
     let mut files: Vec<String> = common.into_iter().chain(own).filter(|file| files::others_may_read(file)).collect();
     files.sort();

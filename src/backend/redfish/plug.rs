@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::plug::{
-        BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables, Warning, check_request_timeout,
-    },
+    backend::plug::{BackendPlugin, Block, Connected, Problem, Setting, Variables, Warning, check_request_timeout},
     clock::Clock,
 };
 
 use super::{
     RedfishBackend, RedfishSettings,
+    attributes::{CA_CERTIFICATE_FILE, INVENTORY_FILE, SETTINGS},
     configured::{self, ServerInput, endpoint, is_here, refuses_plain, several_trusts},
     passwords,
     settings::Trust,
@@ -23,100 +22,6 @@ pub struct Plugin;
 
 /// The longest a BMC may take for a read: slow ones need half a minute for a system.
 const LONGEST_READ: Duration = Duration::from_mins(2);
-
-const SERVER: &[Setting] = &[
-    Setting { name: "endpoint", kind: Kind::Text, text: "The BMC's address, for example `https://10.0.0.9`." },
-    Setting { name: "system_id", kind: Kind::Text, text: "Which system behind it, when there are several." },
-    Setting {
-        name: "boot_target",
-        kind: Kind::Text,
-        text: "The `BootSourceOverrideTarget` that boots a filled virtual drive, for example `UsbCd`. Default: chosen by what the BMC lists.",
-    },
-    Setting {
-        name: "media_slot",
-        kind: Kind::Text,
-        text: "The virtual drive to fill, by its id, for example `1`. Default: the first free one that takes the image.",
-    },
-    Setting {
-        name: "lock_key",
-        kind: Kind::Text,
-        text: "The hardware identity to lock under, instead of the system's own UUID.",
-    },
-    Setting { name: "labels", kind: Kind::Texts, text: "Labels, by which `metal_servers` selects." },
-    Setting { name: "username", kind: Kind::Text, text: "The account, when it differs from the common one." },
-    Setting {
-        name: "password",
-        kind: Kind::Secret,
-        text: "Its password. Better: an ephemeral value, a file or the environment.",
-    },
-    Setting { name: "password_file", kind: Kind::Text, text: "A file that holds the password." },
-    Setting {
-        name: "ca_certificate_file",
-        kind: Kind::Text,
-        text: "The authority that signed the BMC's certificate, as PEM.",
-    },
-    Setting {
-        name: "certificate_sha256",
-        kind: Kind::Text,
-        text: "The certificate's SHA-256 fingerprint: exactly this certificate is trusted.",
-    },
-    Setting { name: "insecure", kind: Kind::Flag, text: "Trust any certificate. Default: `false`." },
-];
-
-const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "inventory_file",
-        kind: Kind::Text,
-        text: "A YAML or JSON file with servers by name. Default: `METAL_REDFISH_INVENTORY_FILE`.",
-    },
-    Setting {
-        name: "inventory_password_env_prefix",
-        kind: Kind::Text,
-        text: "How the environment variables begin that the inventory file may name as `password_env`. Default: `METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX`, else `METAL_`.",
-    },
-    Setting {
-        name: "inventory_password_folder",
-        kind: Kind::Text,
-        text: "The folder of the files that the inventory file may name as `password_file`. Default: `METAL_REDFISH_INVENTORY_PASSWORD_FOLDER`, else the folder of the inventory file.",
-    },
-    Setting {
-        name: "servers",
-        kind: Kind::Objects(SERVER),
-        text: "Servers by name, besides or instead of the inventory file.",
-    },
-    Setting { name: "username", kind: Kind::Text, text: "The account on the BMCs. Default: `METAL_REDFISH_USERNAME`." },
-    Setting {
-        name: "password",
-        kind: Kind::Secret,
-        text: "Its password. Never stored. Default: `METAL_REDFISH_PASSWORD`.",
-    },
-    Setting {
-        name: "password_file",
-        kind: Kind::Text,
-        text: "A file that holds the password. Default: `METAL_REDFISH_PASSWORD_FILE`.",
-    },
-    Setting {
-        name: "ca_certificate_file",
-        kind: Kind::Text,
-        text: "The authority that signed the BMCs' certificates, as PEM. Default: `METAL_REDFISH_CA_CERTIFICATE_FILE`.",
-    },
-    Setting { name: "insecure", kind: Kind::Flag, text: "Trust any certificate of any BMC. Default: `false`." },
-    Setting {
-        name: "request_timeout",
-        kind: Kind::Duration,
-        text: "Time limit of one request to a BMC that may change something. Default: `\"10s\"`; at most `\"15s\"`.",
-    },
-    Setting {
-        name: "read_timeout",
-        kind: Kind::Duration,
-        text: "Time limit of one read. Default: `request_timeout` where that is set, otherwise `\"30s\"`; at most `\"2m\"`.",
-    },
-    Setting {
-        name: "authentication",
-        kind: Kind::Text,
-        text: "`session` (the default; falls back to basic where a BMC has no sessions) or `basic`.",
-    },
-];
 
 impl BackendPlugin for Plugin {
     fn name(&self) -> &'static str {
@@ -139,8 +44,8 @@ impl BackendPlugin for Plugin {
         if let Some(other) = block.text("authentication").filter(|word| !matches!(word.as_str(), "session" | "basic")) {
             problems.push(Problem::of(&["authentication"], format!("{other:?} is not one of \"session\", \"basic\"")));
         }
-        let (insecure, authority) = (block.flag("insecure"), block.text("ca_certificate_file"));
-        problems.extend(several_trusts(insecure, None, authority.as_deref(), &["ca_certificate_file"]).err());
+        let (insecure, authority) = (block.flag("insecure"), block.text(CA_CERTIFICATE_FILE.name));
+        problems.extend(several_trusts(insecure, None, authority.as_deref(), &[CA_CERTIFICATE_FILE.name]).err());
         if block.is_unknown("insecure") {
             return problems;
         }
@@ -159,8 +64,8 @@ impl BackendPlugin for Plugin {
         Ok(Connected { backend: Arc::new(backend), warnings })
     }
 
-    fn reach(&self) -> &'static str {
-        "--backend redfish, and --inventory or METAL_REDFISH_INVENTORY_FILE with its servers"
+    fn reach(&self) -> String {
+        format!("--backend redfish, and --inventory or {} with its servers", INVENTORY_FILE.variable())
     }
 }
 

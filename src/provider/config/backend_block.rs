@@ -28,13 +28,13 @@ fn attributes(settings: &[Setting]) -> Attributes {
 fn attribute(setting: &Setting) -> Attribute {
     use AttributeType::{AttributeMap, Bool, Map, String};
     let kind = match setting.kind {
-        Kind::Secret => return secret(setting.text),
+        Kind::Secret => return secret(&setting.description()),
         Kind::Text | Kind::Name | Kind::Duration => String,
         Kind::Flag => Bool,
         Kind::Texts => Map(Box::new(String)),
         Kind::Objects(settings) => AttributeMap(attributes(settings)),
     };
-    optional(kind, setting.text)
+    optional(kind, &setting.description())
 }
 
 /// Whether any part of a value is known only after apply.

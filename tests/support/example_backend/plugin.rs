@@ -18,6 +18,8 @@ use crate::machine::FileMachine;
 #[derive(Debug)]
 pub struct ExamplePlugin;
 
+const SETTINGS: &[Setting] = &[Setting::new("servers", Kind::Texts, "The file of each server, by the server's name.")];
+
 impl BackendPlugin for ExamplePlugin {
     fn name(&self) -> &'static str {
         "example_file"
@@ -28,7 +30,7 @@ impl BackendPlugin for ExamplePlugin {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting { name: "servers", kind: Kind::Texts, text: "The file of each server, by the server's name." }]
+        SETTINGS
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {
@@ -43,8 +45,8 @@ impl BackendPlugin for ExamplePlugin {
         Ok(Connected::quiet(ExampleBackend { servers }))
     }
 
-    fn reach(&self) -> &'static str {
-        "a configuration: this backend has no options of the command line"
+    fn reach(&self) -> String {
+        "a configuration: this backend has no options of the command line".to_owned()
     }
 }
 

@@ -1,0 +1,97 @@
+//! The variables of the environment that hold where the provider block sets nothing, apart from those of the backends' own
+//! blocks, which each attribute names itself (`backend/plug.rs`).
+
+/// The coordination store.
+pub const COORDINATION_URL: &str = "METAL_COORDINATION_URL";
+
+/// The owner of the maintenances.
+pub const OWNER: &str = "METAL_OWNER";
+
+/// A kubeconfig file for every cluster that has none of its own.
+pub const KUBECONFIG: &str = "METAL_KUBECONFIG";
+
+/// The kubeconfig file of the cluster with the Machines.
+pub const CLUSTER_API_KUBECONFIG: &str = "METAL_CLUSTER_API_KUBECONFIG";
+
+/// Its context.
+pub const CLUSTER_API_CONTEXT: &str = "METAL_CLUSTER_API_CONTEXT";
+
+/// The kubeconfig file of the cluster whose Nodes the Machines are.
+pub const WORKLOAD_KUBECONFIG: &str = "METAL_WORKLOAD_KUBECONFIG";
+
+/// Its context.
+pub const WORKLOAD_CONTEXT: &str = "METAL_WORKLOAD_CONTEXT";
+
+/// The kubeconfig file of the cluster whose Nodes are drained, or have Leases.
+pub const NODE_KUBECONFIG: &str = "METAL_NODE_KUBECONFIG";
+
+/// Its context.
+pub const NODE_CONTEXT: &str = "METAL_NODE_CONTEXT";
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        path::Path,
+    };
+
+    use crate::backend::plug::{Setting, plugins};
+
+    use super::*;
+
+    const COMMON: [&str; 9] = [
+        COORDINATION_URL,
+        OWNER,
+        KUBECONFIG,
+        CLUSTER_API_KUBECONFIG,
+        CLUSTER_API_CONTEXT,
+        WORKLOAD_KUBECONFIG,
+        WORKLOAD_CONTEXT,
+        NODE_KUBECONFIG,
+        NODE_CONTEXT,
+    ];
+
+    /// What an inventory file in the documentation may name, by its own setting.
+    const EXAMPLE: &str = "METAL_NODE8_PASSWORD";
+
+    /// The variables that a file, or each file of a folder, names, with the file.
+    fn named(at: &Path, found: &mut BTreeMap<String, String>) {
+        if at.is_dir() {
+            for entry in fs::read_dir(at).unwrap() {
+                named(&entry.unwrap().path(), found);
+            }
+            return;
+        }
+        let text = fs::read_to_string(at).unwrap();
+        for (start, _) in text.match_indices("METAL_") {
+            let is_part = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
+            if text[..start].ends_with(|it: char| is_part(it) || it == '$') {
+                continue;
+            }
+            let name: String = text[start..].chars().take_while(|it| is_part(*it)).collect();
+            if !name.ends_with('_') {
+                found.insert(name, at.display().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_documentation_name_only_variables_that_are_read_and_all_of_them() {
+        let of_plugs = plugins().iter().flat_map(|plugin| plugin.settings());
+        let of_plugs = of_plugs.map(Setting::variable).filter(|it| it.starts_with("METAL_"));
+        let read: BTreeSet<&str> = of_plugs.chain(COMMON).collect();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut help, mut reference) = (BTreeMap::new(), BTreeMap::new());
+        for place in ["src/cli/mod.rs", "src/provider/config"] {
+            named(&root.join(place), &mut help);
+        }
+        named(&root.join("docs/index.md"), &mut reference);
+        for (name, place) in help.iter().chain(&reference) {
+            assert!(name == EXAMPLE || read.contains(name.as_str()), "{place} names {name}, which nothing reads");
+        }
+        for name in read {
+            assert!(reference.contains_key(name), "docs/index.md does not name {name}");
+        }
+    }
+}
