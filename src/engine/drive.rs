@@ -174,6 +174,7 @@ impl<'a> Drive<'a> {
         let began = self.engine.parts.clock.monotonic();
         let mut deadline = began + control.timeout;
         let mut releasing = matches!(goal, Goal::Release(_));
+        let mut waited = None;
         loop {
             self.changes.borrow_and_update();
             let view = match self.view(control).await {
@@ -194,7 +195,8 @@ impl<'a> Drive<'a> {
                 }
             }
             let timed_out = self.engine.parts.clock.monotonic() >= deadline;
-            let intent = Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out };
+            let intent =
+                Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {
                 Decision::Finished(Finish::Refused(why)) => {
                     self.withdraw_from_gates(deadline, control).await?;
@@ -212,6 +214,7 @@ impl<'a> Drive<'a> {
                 }
                 Decision::Wait { reason, poll, wake } => {
                     self.say(&reason);
+                    waited = Some(reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_gate().await;
                     self.wait(poll, wake, deadline, control).await;

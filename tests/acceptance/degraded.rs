@@ -92,6 +92,33 @@ async fn a_locked_store_keeps_what_is_known() {
     workspace.destroy().await.succeeded();
 }
 
+for_each_host! {
+    async fn a_server_that_shows_no_power_state_is_not_switched(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let hold = |more: &str| maintenance("node1", "m", more);
+        fleet.configure(&workspace, &hold("server_power = \"Off\""));
+        for value in [serde_json::Value::Null, "Resetting".into()] {
+            let plan = workspace.plan().await;
+            let fault = fleet.simulator.inject(Fault::show("/PowerState", value));
+            workspace.try_plan().await.failed().says("The power state of node1 is unknown").says("server_power");
+            workspace.apply_saved(&plan).await.failed().says("The power state of node1 is unknown");
+            assert_eq!(fleet.changes("node1"), [] as [String; 0], "nothing was asked of it");
+            fleet.simulator.remove_fault(fault).unwrap();
+        }
+        // Nothing of it is switched where it is only locked.
+        let fault = fleet.simulator.inject(Fault::show("/PowerState", serde_json::Value::Null));
+        fleet.configure(&workspace, &hold(""));
+        workspace.apply().await.succeeded();
+        fleet.simulator.remove_fault(fault).unwrap();
+        // Its power is read before the first change of it.
+        fleet.configure(&workspace, &hold("server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+        let system = fleet.simulator.system("node1").unwrap();
+        assert_eq!(system.power, bmc_simulator::PowerState::On, "as it was");
+    }
+}
+
 /// The host and the command line say the same about a store that cannot be made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_cannot_be_made_is_an_error_that_names_it() {

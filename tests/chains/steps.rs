@@ -140,7 +140,7 @@ impl Chain {
             Goal::Hold => Aim::Hold(WaitFor::InMaintenance),
             _ => Aim::Release(Ending::Completed),
         };
-        let intent = Intent { goal, stop: false, timed_out: false };
+        let intent = Intent { goal, stop: false, timed_out: false, waited: None };
         let (uid, limits, mut facts) = (uid(n), Self::limits(), Facts::default());
         let decision = loop {
             let decision = decide(&Situation {

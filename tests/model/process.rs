@@ -38,7 +38,7 @@ impl Protocol {
         };
         // Giving back or undoing after a failure has a time limit of its own.
         let timed_out = actor.told == Told::TimeIsOver && !(ends && matches!(goal, Aim::Hold(_)));
-        let intent = Intent { goal, stop: actor.told == Told::Stop, timed_out };
+        let intent = Intent { goal, stop: actor.told == Told::Stop, timed_out, waited: None };
         let (uid, limits) = (world.subject(n), self.about.limits());
         let mut facts = Facts::default();
         let decision = loop {

@@ -85,6 +85,13 @@ pub enum FaultAction {
         #[serde(default)]
         honest_length: bool,
     },
+    /// Shows another value of a property than the true one.
+    Show {
+        /// The property, as a JSON pointer (RFC 6901).
+        property: String,
+        /// What is shown.
+        value: Value,
+    },
     /// Answers 503 with `Retry-After`.
     Busy {
         /// The value of `Retry-After`, in seconds.
@@ -165,6 +172,13 @@ impl Fault {
     #[must_use]
     pub fn delay(time: Duration) -> Self {
         Self::new(FaultAction::Delay { time })
+    }
+
+    /// Shows another value of a property of the machine itself.
+    #[must_use]
+    pub fn show(property: &str, value: Value) -> Self {
+        let property = property.to_owned();
+        Self::new(FaultAction::Show { property, value }).on_request("GET", "/redfish/v1/Systems/*")
     }
 
     /// Narrows to one machine.

@@ -17,7 +17,7 @@ use super::{
         operation::Outcome,
         update::Undone,
     },
-    node,
+    node, prior,
     queue::{Turn, turn},
     restore, service,
     state::{Ending, KnownTo, Maintenance, Phase, Progress},
@@ -166,6 +166,10 @@ impl ServerLock {
             Change::Reclaim(_) => {}
             Change::Intend(action) => return self.intend_call(uid, fence, action, at),
             Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
+            // It is read again: nothing is changed that could not be restored.
+            Change::Prior(prior) if self.get(uid).is_some_and(|record| prior::is_unrecordable(record, prior)) => {
+                return Ok(Applied::Outdated);
+            }
             Change::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
                 let mut prior = address::without_own((**prior).clone(), record);
@@ -173,7 +177,7 @@ impl ServerLock {
                 if record.records_before_update() {
                     record.record_before_update(prior.clone());
                 }
-                record.prior.get_or_insert(prior);
+                prior::complete(record.prior.get_or_insert_with(|| prior.clone()), &prior);
             })?,
             Change::Settled(effects) => {
                 self.update(uid, fence, |_| {})?;

@@ -79,6 +79,18 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
     }
 }
 
+/// The step under way, and what keeps it from being done.
+fn where_it_stands(at: &Situation<'_>, progress: &Progress) -> String {
+    let step = progress.text();
+    let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
+        Reply::Refused { message, .. } => Some(format!("{} was refused: {message}", attempt.action)),
+        Reply::Unknown => Some(format!("the outcome of {} is unknown", attempt.action)),
+        Reply::Accepted => None,
+    });
+    let waited = || Some(at.intent.waited.as_ref()?.split_once(&format!("{step}: "))?.1.to_owned());
+    last.or_else(waited).map_or_else(|| step.clone(), |why| format!("{step}; {why}"))
+}
+
 fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Decision {
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
@@ -100,13 +112,8 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         return fails(record, cause);
     }
     if at.intent.timed_out {
-        let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
-            Reply::Refused { message, .. } => Some(format!("; {} was refused: {message}", attempt.action)),
-            Reply::Unknown => Some(format!("; the outcome of {} is unknown", attempt.action)),
-            Reply::Accepted => None,
-        });
         let limit = if record.update.is_some() { "timeouts.update" } else { "timeouts.create" };
-        let cause = format!("{limit} ended at step {}{}", progress.text(), last.unwrap_or_default());
+        let cause = format!("{limit} ended at step {}", where_it_stands(at, progress));
         return fails(record, cause);
     }
     if step != Step::LeaveGate
@@ -143,7 +150,7 @@ fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: 
         return Decision::Change(cause.map_or(Change::Prepared, Change::Undone));
     };
     if at.intent.timed_out {
-        return stops(format!("the time limit ended at step {}", progress.text()));
+        return stops(format!("the time limit ended at step {}", where_it_stands(at, progress)));
     }
     if let Some(decision) = gate_chain::check(at, record) {
         return decision;
@@ -176,7 +183,10 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
         return Decision::Change(Change::Finish(over));
     };
     if at.intent.timed_out {
-        return Decision::Change(Change::Stuck(format!("the time limit ended at step {}", progress.text())));
+        return Decision::Change(Change::Stuck(format!(
+            "the time limit ended at step {}",
+            where_it_stands(at, progress)
+        )));
     }
     if !matches!(step, Step::LeaveGate | Step::UncordonNode | Step::ReturnNode)
         && let Some(decision) = gate_chain::check(at, record)

@@ -33,6 +33,7 @@ pub mod ownership;
 pub mod pattern;
 pub mod power;
 pub mod prepare;
+pub mod prior;
 pub mod quarantine;
 pub mod queue;
 pub mod rebind;

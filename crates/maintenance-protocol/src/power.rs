@@ -61,15 +61,8 @@ fn pursue_as(
             }
         }
         Reply::Refused { message, transient: true } => {
-            let since = refused_since(attempts, &action, last.at);
-            let (pause, busy) = (pause_after(message, limits), busy_for(message, limits));
-            // What the machine asked for is not held against it, within bounds.
-            let asked = pause > limits.retry_pause;
-            let answered = last.answered_at();
-            let patience = if asked { after(answered, pause.saturating_add(limits.retry_pause)) } else { answered };
-            let patient_until = after(since, busy).max(patience).min(after(since, limits.post.max(busy)));
-            let tries = if now < patient_until { usize::MAX } else { 0 };
-            (pause, format!("refused: {message}"), tries)
+            let tries = if now < patient_until(attempts, last, message, limits) { usize::MAX } else { 0 };
+            (pause_after(message, limits), format!("refused: {message}"), tries)
         }
         // A power state that was read may be old, and the machine is where it shall be: it is looked at once more.
         Reply::Refused { message, transient: false }
@@ -117,6 +110,18 @@ fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp) -> Time
     since
 }
 
+/// Until when a call is made again that the machine refuses for now, with `last` and `message`.
+///
+/// What the machine asked for is not held against it, within bounds.
+fn patient_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &Limits) -> Timestamp {
+    let since = refused_since(attempts, &last.action, last.at);
+    let (pause, busy) = (pause_after(message, limits), busy_for(message, limits));
+    let asked = pause > limits.retry_pause;
+    let answered = last.answered_at();
+    let patience = if asked { after(answered, pause.saturating_add(limits.retry_pause)) } else { answered };
+    after(since, busy).max(patience).min(after(since, limits.post.max(busy)))
+}
+
 /// How the pause begins that a machine asks for, at the end of a refusal.
 const ASKED_PAUSE: &str = "; Retry-After: ";
 
@@ -157,7 +162,11 @@ pub fn switch_off(
         let (Some(first), Some(last)) = (first, last) else { return Verdict::Act(graceful) };
         match &last.reply {
             // It did not reach the operating system: a BMC that is busy, or away for a moment, is no reason to cut power.
-            Reply::Refused { message, transient: true } if now < after(first.at, limits.graceful_shutdown) => {
+            // How long a shutdown may take says nothing about how long a BMC may be busy.
+            Reply::Refused { message, transient: true }
+                if now
+                    < after(first.at, limits.graceful_shutdown).max(patient_until(attempts, last, message, limits)) =>
+            {
                 let until = after(last.answered_at(), pause_after(message, limits));
                 if now >= until {
                     return Verdict::Act(graceful);
@@ -173,7 +182,8 @@ pub fn switch_off(
                     return Verdict::Wait { why, until: Some(until) };
                 }
                 // Perhaps it was never sent.
-                if last.reply == Reply::Unknown && first.at == last.at {
+                let arrived = attempts_at(attempts, &graceful).filter(|it| !matches!(it.reply, Reply::Refused { .. }));
+                if last.reply == Reply::Unknown && arrived.count() == 1 {
                     return Verdict::Act(graceful);
                 }
             }

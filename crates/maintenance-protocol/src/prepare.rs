@@ -13,7 +13,7 @@ use super::{
     },
     node, operate,
     power::{bring_to, declare, pursue, switch_off},
-    service,
+    prior, service,
     spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
@@ -83,10 +83,7 @@ pub fn judge(
     let attempts = &progress.attempts;
     match step {
         Step::TakeNode => node::take(progress, facts, limits, now),
-        Step::RecordPriorState => match &record.prior {
-            Some(_) if !record.records_before_update() => Verdict::Done,
-            _ => Verdict::Act(Action::Record),
-        },
+        Step::RecordPriorState => prior::record(record, progress, facts.machine.as_ref(), limits, now),
         Step::CheckImage => match &facts.image {
             None => Verdict::Look(Need::Image),
             Some(Ok(())) => Verdict::Done,

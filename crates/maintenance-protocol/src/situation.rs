@@ -38,6 +38,8 @@ pub struct Intent {
     pub stop: bool,
     /// Its time limit passed.
     pub timed_out: bool,
+    /// What it waited for last, as it was told.
+    pub waited: Option<String>,
 }
 
 /// Everything `decide` looks at.

@@ -109,7 +109,7 @@ pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
 impl Gate for HostMachine {
     async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
         let name = "Metal3 (BareMetalHost)".to_owned();
-        Ok(Some(System::own(name, Order::Ours, !operation)))
+        Ok(Some(System { restores_power: true, ..System::own(name, Order::Ours, !operation) }))
     }
 
     async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {

@@ -57,7 +57,9 @@ impl Gate for OperatorMachine {
         let found = self.fleet.found().await?;
         let order = if found.way == Way::Park || operation { Order::Ours } else { Order::Theirs };
         let boots = found.way == Way::Legacy && !operation;
-        Ok(Some(System { boots, owners: true, ..System::own(found.name(), order, !operation) }))
+        // A parked server is left as we leave it; every other one gets the power of its claim, or none.
+        let restores_power = found.way != Way::Park;
+        Ok(Some(System { boots, owners: true, restores_power, ..System::own(found.name(), order, !operation) }))
     }
 
     async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {

@@ -19,6 +19,77 @@ async fn a_busy_bmc_is_asked_again_before_the_power_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_busy_bmc_is_asked_to_shut_down_again_however_short_a_shutdown_may_take() {
+    let mut tuning = Tuning::default();
+    tuning.limits.graceful_shutdown = Duration::from_secs(1);
+    let world = World::new();
+    let engine = world.process_with("alice", world.store.clone(), tuning);
+    world.machine.with(|inside| inside.busy_resets = 3);
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    world.machine.with(|inside| assert_eq!(inside.resets.first(), Some(&ResetType::GracefulShutdown)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_power_is_not_known_is_not_switched() {
+    for spec in [off(), boots_rescue(), Spec { server_power: None, ..boots_rescue() }] {
+        let world = World::new();
+        let engine = world.process("alice");
+        world.machine.with(|inside| inside.hides_power = true);
+        let failed = engine.hold(&wish("m", spec), &control()).await.unwrap();
+        let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
+        assert!(cause.contains("no power state"), "{cause}");
+        world.machine.with(|inside| {
+            assert_eq!(inside.power, Some(PowerState::On));
+            assert!(inside.resets.is_empty() && inside.image.is_none(), "nothing was changed");
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_limit_that_ends_a_wait_says_what_was_waited_for() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.machine.with(|inside| inside.hides_power = true);
+    let hasty = Control { timeout: Duration::from_secs(20), ..control() };
+    let failed = engine.hold(&wish("m", off()), &hasty).await.unwrap();
+    let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
+    assert!(cause.starts_with("timeouts.create ended at step 1/") && cause.contains("; it shows no power"), "{cause}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_power_state_that_is_hidden_for_a_moment_is_waited_for() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.machine.with(|inside| inside.hides_power = true);
+    let machine = world.machine.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        machine.with(|inside| inside.hides_power = false);
+    });
+    let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    assert_eq!(held.record.prior.as_ref().unwrap().power, PowerState::On);
+    release(&engine, &held).await;
+    assert_as_before(&world.machine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_switches_nothing_needs_no_power_state() {
+    let world = World::new();
+    let engine = world.process("alice");
+    world.machine.with(|inside| inside.hides_power = true);
+    let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
+    assert_eq!(held.finish, Finish::Reached);
+    assert_eq!(release(&engine, &held).await.finish, Finish::Over);
+    // A change that would switch it is refused, and the hold stays.
+    let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
+    let changed = engine.resume(&held.record.uid, &wish("m", off()), &control()).await.unwrap().unwrap();
+    assert!(matches!(changed.finish, Finish::NotUpdated { .. }), "{:?}", changed.finish);
+    world.machine.with(|inside| assert!(inside.resets.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_overdue_hold_that_cannot_be_given_back_does_not_keep_a_waiter_for_ever() {
     let world = World::new();
     let first = world.process("first");

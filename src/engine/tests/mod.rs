@@ -70,6 +70,8 @@ struct Inside {
     busy_resets: usize,
     /// Accepts a power change and does nothing.
     ignores_power: bool,
+    /// It does not say whether it is on.
+    hides_power: bool,
     /// It has no virtual drives.
     no_drives: bool,
     /// A medium that was inserted is listed after this time.
@@ -304,7 +306,7 @@ impl Machine for FakeMachine {
         self.call(false, |inside| {
             Ok(MachineView {
                 last_reset: None,
-                power: inside.power.unwrap(),
+                power: if inside.hides_power { PowerState::Unknown } else { inside.power.unwrap() },
                 boot_progress: None,
                 boot: Some(inside.boot.clone()),
                 health: None,
@@ -384,6 +386,10 @@ impl World {
     }
 
     fn process_on(&self, name: &str, store: Arc<dyn Store>) -> Engine {
+        self.process_with(name, store, Tuning::default())
+    }
+
+    fn process_with(&self, name: &str, store: Arc<dyn Store>, tuning: Tuning) -> Engine {
         Engine::new(Parts {
             store,
             backend: Arc::new(OneMachine(self.machine.clone())),
@@ -395,7 +401,7 @@ impl World {
             always_perform: false,
             nodes: super::Nodes::default(),
             gates: Vec::new(),
-            tuning: Tuning::default(),
+            tuning,
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         media::missing_drive,
         operate::Proof,
         prepare::missing_capabilities,
-        restore,
+        prior, restore,
         spec::{BootMethod, Kind, Spec, WaitFor},
     },
     plugin::diagnostic,
@@ -322,7 +322,25 @@ async fn server(
         }
         Err(_) => None,
     };
-    Some(Seen { view: machine.observe().await.ok(), key })
+    let view = machine.observe().await.ok();
+    if view.as_ref().is_some_and(|view| view.power.settled().is_none())
+        && let Ok(systems) = engine.systems(spec).await
+        && prior::needs_power(spec, &systems)
+    {
+        let at = match boot_at.filter(|_| spec.server_power.is_none()) {
+            Some(boot) => boot.clone(),
+            None => AttributePath::new(if spec.server_power.is_some() { "server_power" } else { "method" }),
+        };
+        bad(
+            diags,
+            at,
+            &format!("The power state of {} is unknown", spec.server),
+            "Its BMC shows no power state, without which the server could not be restored. Plan again once it shows one, or lock \
+             the server as it is, without server_power and boot configuration.",
+        );
+        return None;
+    }
+    Some(Seen { view, key })
 }
 
 /// What keeps a plan from looking, and may be mended before it is applied.

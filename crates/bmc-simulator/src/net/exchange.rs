@@ -217,6 +217,7 @@ async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) ->
             | FaultAction::Answer { .. }
             | FaultAction::Late { .. }
             | FaultAction::LoseReply
+            | FaultAction::Show { .. }
             | FaultAction::Truncate { .. } => continue,
         };
         return Verdict::Instead(Box::new(instead));
@@ -237,6 +238,11 @@ async fn after(
             FaultAction::Hold { phase: Phase::After } => world.holds.stall(held(Phase::After)).await,
             FaultAction::LoseReply => return Err(Cut),
             FaultAction::Answer { apply: true, .. } => reply = injected(action),
+            FaultAction::Show { property, value } => reply.edit_json(|body| {
+                if let Some(shown) = body.pointer_mut(property) {
+                    *shown = value.clone();
+                }
+            }),
             FaultAction::Truncate { bytes, honest_length } => {
                 if *honest_length {
                     reply.body.truncate(*bytes);

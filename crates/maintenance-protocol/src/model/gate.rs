@@ -38,6 +38,9 @@ pub struct System {
     /// What follows when it takes a server away.
     #[serde(default, skip_serializing_if = "Loss::is_end")]
     pub loss: Loss,
+    /// Whether it brings a server that it gets back to the power that it wants by itself, so that the power before need not be known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restores_power: bool,
 }
 
 /// What was true of every system before it was recorded.
@@ -67,7 +70,16 @@ impl System {
     /// A server's own maintenance system that prepares no boot and knows no owners.
     #[must_use]
     pub fn own(name: impl Into<String>, order: Order, enters: bool) -> Self {
-        Self { name: name.into(), order, enters, boots: false, owners: false, gate: None, loss: Loss::EndsHold }
+        Self {
+            name: name.into(),
+            order,
+            enters,
+            boots: false,
+            owners: false,
+            gate: None,
+            loss: Loss::EndsHold,
+            restores_power: false,
+        }
     }
 
     /// Who this is, in a message about a server.
