@@ -87,7 +87,7 @@ pub fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
     for waiters in [1, 10, 100] {
         let (lock, leases, uid, generation) = crowd(waiters);
-        let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false };
+        let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
         let (facts, limits) = (Facts::default(), Limits::default());
         let time = per_call(2000, || {
             black_box(decide(&Situation {

@@ -91,7 +91,7 @@ pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
     let mut changes = store.changes(&place.key);
     let mut said = String::new();
     let (facts, limits) = (Facts::default(), Limits::default());
-    let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false };
+    let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
     loop {
         changes.borrow_and_update();
         let view = store.view(&place.key).await.unwrap();

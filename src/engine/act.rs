@@ -8,6 +8,7 @@ use crate::{
     maintenance::{
         change::{Applied, Change, Unreadable},
         power::{Need, asked_pause_text},
+        prior::is_unrecordable,
         spec::CompleteWhen,
         state::{Phase, PriorState},
         step::{Action, Reply, Step},
@@ -285,7 +286,11 @@ impl Drive<'_> {
             // The store's time is put in when it is recorded.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };
+        let incomplete = self.record().is_some_and(|record| is_unrecordable(record, &seen));
         (self.facts.machine, self.facts.media) = (Some(seen), media);
+        if incomplete {
+            return Ok(());
+        }
         match self.apply(&Change::Prior(Box::new(prior))).await {
             Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),

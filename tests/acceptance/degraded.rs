@@ -100,8 +100,8 @@ for_each_host! {
         for value in [serde_json::Value::Null, "Resetting".into()] {
             let plan = workspace.plan().await;
             let fault = fleet.simulator.inject(Fault::show("/PowerState", value));
-            workspace.try_plan().await.failed().says("The power state of node1 is unknown").says("server_power");
-            workspace.apply_saved(&plan).await.failed().says("The power state of node1 is unknown");
+            workspace.try_plan().await.failed().says("The state of node1 is not known").says("shows no power state").says("server_power");
+            workspace.apply_saved(&plan).await.failed().says("The state of node1 is not known");
             assert_eq!(fleet.changes("node1"), [] as [String; 0], "nothing was asked of it");
             fleet.simulator.remove_fault(fault).unwrap();
         }

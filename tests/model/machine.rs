@@ -55,6 +55,7 @@ impl Machine {
             boot_progress: None,
             last_reset: None,
             boot: None,
+            boot_unclear: false,
             health: None,
             description: terraform_provider_metal::maintenance::machine::MachineDescription::default(),
         };

@@ -7,7 +7,8 @@ use std::{
 };
 
 use bmc_simulator::{
-    Accepted, EventKind, JournalQuery, Personality, PowerState, Simulator, SimulatorConfig, SystemStatus,
+    Accepted, BootOverride, BootTarget, EventKind, InsertChange, JournalQuery, OverrideEnabled, Personality,
+    PowerState, Simulator, SimulatorConfig, SystemChange, SystemStatus,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use terraform_provider_metal::{
@@ -86,6 +87,18 @@ impl Bench {
         let before = simulator.system(&name).unwrap();
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
         Self { flow, simulator, name, before, held_until: std::sync::atomic::AtomicU64::default(), store, clock }
+    }
+
+    /// What another user left on the machine before it is asked for anything: an override and a medium.
+    pub fn in_use(mut self) -> Self {
+        let boot =
+            BootOverride { enabled: OverrideEnabled::Continuous, target: BootTarget::Pxe, ..BootOverride::default() };
+        let insert =
+            InsertChange { device: "UsbStick".to_owned(), image: "http://images.example/theirs.iso".to_owned() };
+        let change = SystemChange { boot: Some(boot), insert: Some(insert), ..SystemChange::default() };
+        self.simulator.change_system(&self.name, change).unwrap();
+        self.before = self.simulator.system(&self.name).unwrap();
+        self
     }
 
     /// Makes one request go wrong, or from it on all of its kind.

@@ -31,6 +31,10 @@ pub enum Kind {
     Short,
     /// Carried out; a web page comes back.
     Html(u16),
+    /// Answered as ever, but with `null` for this property.
+    Hides(&'static str),
+    /// Answered as ever, but with a word for this property that no specification has.
+    Garbles(&'static str),
 }
 
 impl Kind {
@@ -57,6 +61,23 @@ impl Kind {
         Self::Cut,
         Self::Short,
         Self::Html(500),
+    ];
+
+    /// What a BMC may show wrongly, by the resource whose path ends so.
+    pub const SHOWN: [(&str, Self); 13] = [
+        ("/Systems/1", Self::Hides("/PowerState")),
+        ("/Systems/1", Self::Garbles("/PowerState")),
+        ("/Systems/1", Self::Hides("/Boot")),
+        ("/Systems/1", Self::Hides("/Boot/BootSourceOverrideEnabled")),
+        ("/Systems/1", Self::Hides("/Boot/BootSourceOverrideTarget")),
+        ("/Systems/1", Self::Garbles("/Boot/BootSourceOverrideEnabled")),
+        ("/Systems/1", Self::Hides("/Boot/HttpBootUri")),
+        ("/Systems/1", Self::Hides("/Actions")),
+        ("/VirtualMedia", Self::Hides("/Members")),
+        ("/VirtualMedia/*", Self::Hides("/Inserted")),
+        ("/VirtualMedia/*", Self::Hides("/Image")),
+        ("/VirtualMedia/*", Self::Garbles("/ConnectedVia")),
+        ("/VirtualMedia/*", Self::Hides("/MediaTypes")),
     ];
 
     /// Whether a client cannot know what came of a change.
@@ -103,6 +124,8 @@ impl Kind {
             Self::Busy => FaultAction::Busy { retry_after_seconds: 1 },
             Self::Cut => FaultAction::Truncate { bytes: 10, honest_length: false },
             Self::Short => FaultAction::Truncate { bytes: 10, honest_length: true },
+            Self::Hides(property) => FaultAction::Show { property: property.into(), value: serde_json::Value::Null },
+            Self::Garbles(property) => FaultAction::Show { property: property.into(), value: "Resetting".into() },
             Self::Html(status) => FaultAction::Answer {
                 status,
                 body: FaultBody::Html("<html>proxy</html>".into()),

@@ -54,6 +54,8 @@ struct Case {
     kind: Kind,
     /// Whether the fault stays, or meets one request.
     stays: bool,
+    /// How the machine is before: see [`Bench::in_use`].
+    in_use: bool,
 }
 
 impl Case {
@@ -75,22 +77,23 @@ fn others() -> Vec<Bmc> {
     found
 }
 
-async fn bench(flow: Flow, bmc: &Bmc) -> Bench {
-    match bmc {
+async fn bench(flow: Flow, bmc: &Bmc, in_use: bool) -> Bench {
+    let bench = match bmc {
         Some(personality) => Bench::of(flow, personality.as_ref().clone(), PowerState::On).await,
         None => Bench::new(flow).await,
-    }
+    };
+    if in_use { bench.in_use() } else { bench }
 }
 
 /// The rows of a flow: what it asks a BMC when nothing goes wrong.
-async fn rows(flow: Flow, bmc: &Bmc) -> Vec<Row> {
+async fn rows(flow: Flow, bmc: &Bmc, in_use: bool) -> Vec<Row> {
     for _ in 0..TRIES {
-        let bench = bench(flow, bmc).await;
+        let bench = bench(flow, bmc, in_use).await;
         let problems = bench.play().await;
         if problems.is_empty() {
             return bench.rows();
         }
-        println!("{flow:?} without any fault: {problems:?}");
+        println!("{flow:?} without any fault: {problems:?}\n{}", bench.story());
     }
     panic!("{flow:?} fails without any fault");
 }
@@ -101,7 +104,7 @@ fn cases(flow: Flow, bmc: &Bmc, rows: &[Row], wanted: impl Fn(&Row, Kind, bool) 
         for kind in Kind::ALL {
             for stays in [false, true] {
                 if wanted(row, kind, stays) {
-                    cases.push(Case { flow, bmc: bmc.clone(), row: row.clone(), kind, stays });
+                    cases.push(Case { flow, bmc: bmc.clone(), row: row.clone(), kind, stays, in_use: false });
                 }
             }
         }
@@ -110,7 +113,7 @@ fn cases(flow: Flow, bmc: &Bmc, rows: &[Row], wanted: impl Fn(&Row, Kind, bool) 
 }
 
 async fn check(case: Case) -> Option<String> {
-    let (mut played_on, mut problems) = (bench(case.flow, &case.bmc).await, Vec::new());
+    let (mut played_on, mut problems) = (bench(case.flow, &case.bmc, case.in_use).await, Vec::new());
     for _ in 0..TRIES {
         played_on.inject(&case.row, case.kind, case.stays);
         let played = tokio::time::timeout(Duration::from_mins(2), played_on.play()).await;
@@ -119,7 +122,7 @@ async fn check(case: Case) -> Option<String> {
         if !problems.iter().any(|problem| problem.starts_with(judge::MISSED)) {
             break;
         }
-        played_on = bench(case.flow, &case.bmc).await;
+        played_on = bench(case.flow, &case.bmc, case.in_use).await;
     }
     if std::env::var("FAULT_CASE").is_ok() {
         println!("{}\n  {}\n{}", case.name(), problems.join("\n  "), played_on.story());
@@ -132,13 +135,17 @@ async fn hold(flows: &[Flow], wanted: impl Fn(&Row, Kind, bool) -> bool) {
 }
 
 async fn hold_on(bmcs: &[Bmc], flows: &[Flow], wanted: impl Fn(&Row, Kind, bool) -> bool) {
-    let only = std::env::var("FAULT_CASE").ok();
     let mut all = Vec::new();
     for bmc in bmcs {
         for flow in flows {
-            all.extend(cases(*flow, bmc, &rows(*flow, bmc).await, &wanted));
+            all.extend(cases(*flow, bmc, &rows(*flow, bmc, false).await, &wanted));
         }
     }
+    check_all(all).await;
+}
+
+async fn check_all(mut all: Vec<Case>) {
+    let only = std::env::var("FAULT_CASE").ok();
     all.retain(|case| only.as_ref().is_none_or(|only| case.name().contains(only.as_str())));
     let count = all.len();
     let began = std::time::Instant::now();
@@ -197,6 +204,31 @@ async fn a_read_of_drives_that_fails_leaves_no_medium_on_bmcs_that_are_asked_in_
         !row.changes() && !stays && row.path.contains("VirtualMedia") && matches!(kind, Kind::Status(404) | Kind::Busy)
     })
     .await;
+}
+
+/// What a BMC shows wrongly of a machine in use: for one look, or from some look on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_bmc_does_not_show_is_neither_lost_nor_taken_for_something_else() {
+    let mut all = Vec::new();
+    for flow in [Flow::PowerOff, Flow::VirtualMedia, Flow::Pxe] {
+        for row in rows(flow, &None, true).await.into_iter().filter(|row| !row.changes()) {
+            let kinds = Kind::SHOWN.into_iter().filter(|(end, _)| match end.strip_suffix("/*") {
+                Some(folder) => row.path.rsplit_once('/').is_some_and(|(before, _)| before.ends_with(folder)),
+                None => row.path.ends_with(end),
+            });
+            for (_, kind) in kinds {
+                all.extend([false, true].map(|stays| Case {
+                    flow,
+                    bmc: None,
+                    row: row.clone(),
+                    kind,
+                    stays,
+                    in_use: true,
+                }));
+            }
+        }
+    }
+    check_all(all).await;
 }
 
 /// All of it; `make soak`.

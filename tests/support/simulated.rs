@@ -20,7 +20,7 @@ pub fn personalities() -> Vec<Personality> {
 pub fn doubled(events: &[Event]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut last: Option<ResetType> = None;
-    let mut filled = false;
+    let mut filled = std::collections::BTreeSet::new();
     for event in events {
         match &event.kind {
             EventKind::Power { .. } => last = last.filter(|reset| restarts(*reset)),
@@ -31,13 +31,12 @@ pub fn doubled(events: &[Event]) -> Vec<String> {
                 last = Some(*reset_type);
             }
             EventKind::MediaInserted { device, .. } => {
-                if filled {
+                if !filled.insert(device.as_str()) {
                     problems.push(format!("inserted twice into {device}"));
                 }
-                filled = true;
             }
-            EventKind::MediaEjected { ejected_while_running, .. } => {
-                filled = false;
+            EventKind::MediaEjected { device, ejected_while_running, .. } => {
+                filled.remove(device.as_str());
                 if *ejected_while_running {
                     problems.push("a running installer lost its medium".to_owned());
                 }

@@ -166,10 +166,6 @@ impl ServerLock {
             Change::Reclaim(_) => {}
             Change::Intend(action) => return self.intend_call(uid, fence, action, at),
             Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
-            // It is read again: nothing is changed that could not be restored.
-            Change::Prior(prior) if self.get(uid).is_some_and(|record| prior::is_unrecordable(record, prior)) => {
-                return Ok(Applied::Outdated);
-            }
             Change::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
                 let mut prior = address::without_own((**prior).clone(), record);

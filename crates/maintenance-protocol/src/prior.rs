@@ -14,22 +14,42 @@ use super::{
     step::Action,
 };
 
-/// Whether the power before has to be known: the maintenance switches the server, and no external system restores the power.
+/// What a server does not show and has to, because the maintenance changes it and no external system restores it; `None`: all is shown.
 ///
 /// A server is switched off also to take a medium out of it. An operation is wanted for its effect, and not undone.
-pub fn needs_power<'a>(spec: &Spec, systems: impl IntoIterator<Item = &'a System>) -> bool {
-    let switches =
-        spec.server_power.is_some() || spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
-    switches && spec.kind != Kind::Operation && !systems.into_iter().any(|system| system.restores_power)
+pub fn missing<'a>(
+    spec: &Spec,
+    systems: impl IntoIterator<Item = &'a System>,
+    seen: &MachineView,
+) -> Option<&'static str> {
+    let (restores_power, boots) = systems
+        .into_iter()
+        .fold((false, false), |(power, boot), system| (power || system.restores_power, boot || system.boots));
+    let boot = spec.boot.as_ref().filter(|_| !boots);
+    let switches = spec.server_power.is_some() || boot.is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
+    if spec.kind == Kind::Operation {
+        return None;
+    }
+    if switches && !restores_power && seen.power.settled().is_none() {
+        return Some("no power state");
+    }
+    boot.filter(|_| seen.boot_unclear).map(|_| "its boot override only in part")
 }
 
-/// Whether a record may not have the state of its server as it is seen.
-pub(super) fn is_unrecordable(record: &Maintenance, prior: &PriorState) -> bool {
-    lacks_power(record, prior.power.settled().is_some())
+/// Whether the state of a server may not be recorded as it is seen.
+#[must_use]
+pub fn is_unrecordable(record: &Maintenance, seen: &MachineView) -> bool {
+    missing_of(record, seen).is_some()
 }
 
-fn lacks_power(record: &Maintenance, known: bool) -> bool {
-    !known && needs_power(&record.spec, record.gates.iter().map(|gate| &gate.system))
+fn missing_of(record: &Maintenance, seen: &MachineView) -> Option<&'static str> {
+    missing(&record.spec, record.gates.iter().map(|gate| &gate.system), seen)
+}
+
+/// Whether what was recorded lacks the power that is needed now: it was not needed then.
+fn lacks_power(record: &Maintenance, prior: &PriorState) -> bool {
+    let known = MachineView { power: prior.power, boot_unclear: false, ..MachineView::default() };
+    missing_of(record, &known).is_some()
 }
 
 /// Takes the power into what was recorded before the power was known.
@@ -47,18 +67,15 @@ pub(super) fn record(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    if let Some(prior) = &record.prior
-        && !record.records_before_update()
-        && !is_unrecordable(record, prior)
-    {
+    if record.prior.as_ref().is_some_and(|prior| !record.records_before_update() && !lacks_power(record, prior)) {
         return Verdict::Done;
     }
-    if machine.is_none_or(|machine| !lacks_power(record, machine.power.settled().is_some())) {
+    let Some(what) = machine.and_then(|machine| missing_of(record, machine)) else {
         return Verdict::Act(Action::Record);
-    }
-    // A BMC that was just restarted shows none for a while.
+    };
+    // A BMC that was just restarted shows little for a while.
     let until = after(progress.since, limits.busy);
-    let why = "it shows no power state, without which the server could not be restored";
+    let why = format!("it shows {what}, without which the server could not be restored");
     if now < until {
         return Verdict::Wait { why: format!("{why}; it is read until {}", shown_time(until)), until: Some(until) };
     }

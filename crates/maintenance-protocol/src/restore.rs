@@ -159,6 +159,9 @@ pub fn judge(
             let (Some(before), Some(found)) = (&prior.boot, &machine.boot) else {
                 return Verdict::Done;
             };
+            if is_unlisted(before) && record.spec.boot.is_none() {
+                return Verdict::Done;
+            }
             restore_boot(before, found, attempts, limits, now)
         }
         Step::RestorePower => {
@@ -173,6 +176,11 @@ pub fn judge(
         Step::Verify => verify(record, prior, machine, facts, progress, limits, now),
         _ => Verdict::Fail(format!("{step} is no step of releasing")),
     }
+}
+
+/// Whether a machine that has an override listed nothing of it.
+fn is_unlisted(boot: &BootOverride) -> bool {
+    boot.enabled.is_none() && boot.target.is_none()
 }
 
 /// Whether an override holds for one start.
@@ -198,7 +206,18 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
     }
     prior.power.settled() == Some(PowerTarget::Off)
         || record.booted
-        || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| now.content() != before.content()))
+        || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| is_other(record, before, now)))
+}
+
+/// Whether something else is in a drive than before. What a BMC does not tell of a drive that this maintenance never used is not
+/// held against it.
+fn is_other(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> bool {
+    if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
+}
+
+/// Whether this maintenance may have filled or emptied a drive.
+fn is_used(record: &Maintenance, drive: &MediaSlot) -> bool {
+    record.drives.iter().any(|used| drive_name(used) == drive_name(&drive.slot))
 }
 
 /// The end of a drive's path.
@@ -224,7 +243,7 @@ fn absent(
     limits: &Limits,
     now: Timestamp,
 ) -> Option<Verdict> {
-    if !record.drives.iter().any(|used| drive_name(used) == drive_name(&before.slot)) {
+    if !is_used(record, before) {
         return None;
     }
     let until = after(since, limits.media);
@@ -241,14 +260,21 @@ fn restore_media(
     now: Timestamp,
 ) -> Verdict {
     for before in &prior.media {
-        let Some(found) = listed(before, media).map(MediaSlot::content) else {
+        let Some(drive) = listed(before, media) else {
             match absent(record, before, progress.since, limits, now) {
                 Some(verdict) => return verdict,
                 None => continue,
             }
         };
-        if address::same_or_none(found, before.content()) {
+        let found = drive.content();
+        if address::same_or_none(found, before.content()) || !is_other(record, before, drive) {
             continue;
+        }
+        if found.is_none() && before.content() == Some("") {
+            return Verdict::Fail(format!(
+                "the virtual drive {} is empty, and the machine did not tell what was in it before",
+                before.slot
+            ));
         }
         let slot = before.slot.clone();
         let insert = before.content().map(|image| Action::Insert {
@@ -314,8 +340,9 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
     let entry = |before: &Option<String>, found: &Option<String>| {
         if unused && before.is_none() && found.is_some() { Some(String::new()) } else { changed(before, found) }
     };
+    let ended = is_unlisted(before) && !found.is_disabled();
     let wanted = BootOverride {
-        enabled: changed(&before.enabled, &found.enabled),
+        enabled: if ended { Some("Disabled".to_owned()) } else { changed(&before.enabled, &found.enabled) },
         target: changed(&before.target, &found.target),
         mode: changed(&before.mode, &found.mode),
         http_boot_uri: before
@@ -353,7 +380,9 @@ fn verify(
         differs.push(format!("power is {}, was {}", machine.power, prior.power));
     }
     if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
-        && (before.target != found.target || (before.is_of_own_system() && before.http_boot_uri != found.http_boot_uri))
+        && ((before.target.is_some() && before.target != found.target)
+            || (is_unlisted(before) && record.spec.boot.is_some())
+            || (before.is_of_own_system() && before.http_boot_uri != found.http_boot_uri))
         && !(before.is_disabled() && found.is_disabled())
     {
         differs.push(format!("boot override is {found}, was {before}"));

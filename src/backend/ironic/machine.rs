@@ -150,6 +150,7 @@ impl Machine for NodeMachine {
             boot_progress: None,
             last_reset: None,
             boot,
+            boot_unclear: false,
             health: None,
             description: MachineDescription {
                 manufacturer: node.property("vendor"),

@@ -97,6 +97,7 @@ impl HostMachine {
             boot_progress: None,
             last_reset: None,
             boot: None,
+            boot_unclear: false,
             health: None,
             description: MachineDescription {
                 manufacturer: said("manufacturer"),

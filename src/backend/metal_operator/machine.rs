@@ -149,6 +149,7 @@ impl Machine for OperatorMachine {
             boot_progress: None,
             last_reset: None,
             boot,
+            boot_unclear: false,
             health: None,
             description: MachineDescription {
                 manufacturer: text(&server, "/status/manufacturer").map(str::to_owned),

@@ -55,12 +55,35 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
     let boot = &object["Boot"];
     BootOverride {
         ignition: None,
-        enabled: text(&boot["BootSourceOverrideEnabled"]),
+        // Another word cannot be set again.
+        enabled: text(&boot["BootSourceOverrideEnabled"]).filter(|word| is_known(word)),
         target: text(&boot["BootSourceOverrideTarget"]),
         mode: text(&boot["BootSourceOverrideMode"]),
         http_boot_uri: text(&boot["HttpBootUri"]).filter(|uri| !uri.is_empty()),
         uefi_target: text(&boot["UefiTargetBootSourceOverride"]).filter(|path| !path.is_empty()),
         boot_next: text(&boot["BootNext"]).filter(|option| !option.is_empty()),
+    }
+}
+
+/// Whether `BootSourceOverrideEnabled` may have this value.
+fn is_known(enabled: &str) -> bool {
+    ["Disabled", "Once", "Continuous"].contains(&enabled)
+}
+
+/// Whether an object has an override and does not show whether it holds, and for what.
+///
+/// DSP2046, ComputerSystem v1.x: `BootSourceOverrideEnabled` is `Disabled`, `Once` or `Continuous`, and null where it is not known.
+fn is_unclear(object: &Value) -> bool {
+    let Some(boot) = object.get("Boot") else { return false };
+    if !lists_override(object) {
+        return boot.is_null();
+    }
+    let target = boot["BootSourceOverrideTarget"].as_str();
+    match boot["BootSourceOverrideEnabled"].as_str() {
+        Some("Disabled") => false,
+        Some("Once" | "Continuous") => target.is_none(),
+        Some(_) => true,
+        None => target.is_some_and(|target| target != "None"),
     }
 }
 
@@ -77,6 +100,7 @@ pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
         boot_progress: text(&system["BootProgress"]["LastState"]),
         last_reset: text(&system["LastResetTime"]).filter(|at| !is_constant(at)),
         boot: lists_override(boot).then(|| boot_override(boot)),
+        boot_unclear: is_unclear(boot),
         health: text(&system["Status"]["Health"]),
         description: MachineDescription {
             manufacturer: text(&system["Manufacturer"]),

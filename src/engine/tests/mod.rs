@@ -309,6 +309,7 @@ impl Machine for FakeMachine {
                 power: if inside.hides_power { PowerState::Unknown } else { inside.power.unwrap() },
                 boot_progress: None,
                 boot: Some(inside.boot.clone()),
+                boot_unclear: false,
                 health: None,
                 description: crate::maintenance::machine::MachineDescription::default(),
             })

@@ -323,9 +323,10 @@ async fn server(
         Err(_) => None,
     };
     let view = machine.observe().await.ok();
-    if view.as_ref().is_some_and(|view| view.power.settled().is_none())
+    if let Some(view) = &view
+        && prior::missing(spec, [], view).is_some()
         && let Ok(systems) = engine.systems(spec).await
-        && prior::needs_power(spec, &systems)
+        && let Some(what) = prior::missing(spec, &systems, view)
     {
         let at = match boot_at.filter(|_| spec.server_power.is_none()) {
             Some(boot) => boot.clone(),
@@ -334,9 +335,11 @@ async fn server(
         bad(
             diags,
             at,
-            &format!("The power state of {} is unknown", spec.server),
-            "Its BMC shows no power state, without which the server could not be restored. Plan again once it shows one, or lock \
-             the server as it is, without server_power and boot configuration.",
+            &format!("The state of {} is not known", spec.server),
+            format!(
+                "Its BMC shows {what}, without which the server could not be restored. Plan again once it shows that, or lock the \
+                 server as it is, without server_power and boot configuration."
+            ),
         );
         return None;
     }

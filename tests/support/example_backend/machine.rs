@@ -65,6 +65,7 @@ impl Machine for FileMachine {
             boot_progress: None,
             last_reset: None,
             boot: Some(server.boot),
+            boot_unclear: false,
             health: None,
             description: MachineDescription::default(),
         })

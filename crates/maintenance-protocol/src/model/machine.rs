@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Whether a system runs. Redfish `ComputerSystem.PowerState` (DSP2046 Resource.PowerState).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PowerState {
     /// Powered on.
     On,
@@ -20,6 +20,7 @@ pub enum PowerState {
     /// Powered but not executing.
     Paused,
     /// The machine does not say.
+    #[default]
     Unknown,
 }
 
@@ -237,6 +238,15 @@ impl MediaSlot {
         if self.inserted { self.image.as_deref().or(Some("")) } else { None }
     }
 
+    /// Whether something else is in the drive now, as far as the BMC tells what is in it.
+    #[must_use]
+    pub fn differs(&self, now: &Self) -> bool {
+        match (self.content(), now.content()) {
+            (Some(before), Some(now)) => !before.is_empty() && !now.is_empty() && before != now,
+            (before, now) => before.is_some() != now.is_some(),
+        }
+    }
+
     /// Whether a system sees this drive as an optical one. So does one that does not say what it is (Gigabyte).
     #[must_use]
     pub fn is_optical(&self) -> bool {
@@ -256,7 +266,7 @@ pub struct BootOption {
 }
 
 /// A machine as one read shows it. Reading it takes one request to a BMC.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineView {
     /// Whether it runs.
     pub power: PowerState,
@@ -267,6 +277,9 @@ pub struct MachineView {
     pub last_reset: Option<String>,
     /// The boot override, where the BMC has one.
     pub boot: Option<BootOverride>,
+    /// Whether it has one and shows it only in part, so that it could not be restored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub boot_unclear: bool,
     /// `Status.Health`, where the BMC tells.
     pub health: Option<String>,
     /// Maker, model and serial number as the BMC tells, for people.
