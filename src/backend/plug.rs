@@ -55,6 +55,11 @@ pub trait BackendPlugin: Sync + Debug {
     /// The attributes of the block.
     fn settings(&self) -> &'static [Setting];
 
+    /// The flags that it brings to the command line.
+    fn flags(&self) -> &'static [BackendFlag] {
+        &[]
+    }
+
     /// Everything that is wrong with a block as it is written: found without the environment, files or the network, so
     /// that `validate` reports it. A value that is not known yet is never wrong.
     fn check(&self, block: &Block) -> Vec<Problem>;
@@ -77,6 +82,39 @@ pub trait BackendPlugin: Sync + Debug {
     /// Whether claims are kept by the servers' external system, and not in the coordination store.
     fn has_own_claims(&self) -> bool {
         false
+    }
+}
+
+/// A flag of the command line: one that selects its backend, or one whose value is an attribute of the backend's block.
+#[derive(Debug)]
+pub struct BackendFlag {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// The attribute that its value, the path of a file, sets; `None`: it has no value and selects the backend.
+    pub setting: Option<&'static Setting>,
+    text: &'static str,
+}
+
+impl BackendFlag {
+    /// A flag that selects its backend. `text`: what it says.
+    #[must_use]
+    pub const fn selects(name: &'static str, text: &'static str) -> Self {
+        Self { name, setting: None, text }
+    }
+
+    /// A flag that names a file for an attribute of the block.
+    #[must_use]
+    pub const fn file(name: &'static str, setting: &'static Setting, text: &'static str) -> Self {
+        Self { name, setting: Some(setting), text }
+    }
+
+    /// What it says, with the variable that holds where it is not given.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self.setting {
+            Some(setting) => format!("{} [default: {}]", self.text, setting.variable()),
+            None => self.text.to_owned(),
+        }
     }
 }
 

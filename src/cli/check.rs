@@ -4,6 +4,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::{
+    backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::Line},
     store::VERSION,
@@ -34,6 +35,7 @@ pub(super) async fn run(
     engine: &Engine,
     servers: Vec<String>,
     missing: Option<String>,
+    plugin: &dyn BackendPlugin,
     json: bool,
 ) -> Result<Printed, CommandError> {
     let servers = if servers.is_empty() {
@@ -42,11 +44,7 @@ pub(super) async fn run(
         servers
     };
     if servers.is_empty() {
-        return Err(CommandError::Other(
-            "no server is configured: name the inventory file with --inventory or METAL_REDFISH_INVENTORY_FILE, or use \
-             --metal-operator"
-                .to_owned(),
-        ));
+        return Err(CommandError::Other(format!("no server is configured. Run it with {}", plugin.reach())));
     }
     // A name that is not configured is found before any BMC is asked.
     for server in &servers {

@@ -110,7 +110,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     );
     // Both delete external requests, which servers of the default backend do not have.
     let deletes = matches!(cli.command, Command::Tidy { .. } | Command::Release { accept_as_is: true, .. });
-    let touches = touches || (deletes && cli.common.plugin().name() != BackendInput::default().plugin.name());
+    let touches = touches || (deletes && cli.common.backend.plugin.name() != BackendInput::default().plugin.name());
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
     let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
     if let Command::Show { id } = &cli.command {
@@ -177,7 +177,7 @@ async fn check_servers(
     let input = Input { makes_no_store: true, ..common.input() };
     let engine = settings::build(input, environment).await?.engine;
     let checked = tokio::select! {
-        checked = check::run(&engine, servers, missing, common.json) => checked,
+        checked = check::run(&engine, servers, missing, common.backend.plugin, common.json) => checked,
         () = stop.cancelled() => Err(CommandError::Other("interrupted: nothing was changed".to_owned())),
     };
     engine.close().await;
@@ -188,7 +188,7 @@ async fn check_servers(
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
         Command::Queue { .. } | Command::Show { .. } | Command::History { .. } | Command::Audit { .. } => true,
-        Command::Claims { .. } => !cli.common.plugin().has_own_claims(),
+        Command::Claims { .. } => !cli.common.backend.plugin.has_own_claims(),
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
         _ => false,
@@ -207,7 +207,8 @@ async fn engine(
     if !touches && !input.backend.plugin.has_own_claims() {
         // One without servers.
         input.backend = BackendInput::default();
-        environment.variables.retain(|name, _| !name.starts_with("METAL_REDFISH_"));
+        let settings = input.backend.plugin.settings();
+        environment.variables.retain(|name, _| settings.iter().all(|setting| setting.variable() != name));
     }
     Ok(settings::build(input, &environment).await?.engine)
 }

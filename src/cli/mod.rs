@@ -1,6 +1,7 @@
 //! What a person sees who runs the binary by hand.
 
 mod approvals;
+mod backend;
 mod check;
 mod cluster_approvals;
 mod commands;
@@ -22,11 +23,11 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio_util::sync::CancellationToken;
 
+use backend::BackendArgs;
 use commands::Printed;
 
 use crate::{
-    backend::plug::{self, BackendPlugin, Block, Given},
-    settings::{BackendInput, Environment, Input},
+    settings::{Environment, Input},
     shown,
 };
 
@@ -87,21 +88,11 @@ struct Common {
     /// The coordination store, as in the provider block [default: METAL_COORDINATION_URL, else the user's own file]
     #[arg(long, global = true, value_name = "URL")]
     coordination_url: Option<String>,
-    /// The inventory file with the servers, for commands that touch one [default: METAL_REDFISH_INVENTORY_FILE];
-    /// credentials come from METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD or METAL_REDFISH_PASSWORD_FILE
-    #[arg(long, global = true, value_name = "FILE")]
-    inventory: Option<String>,
     /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
-    /// How servers are reached, by the name of the block in the provider configuration; environment variables configure it,
-    /// as the page of the provider says [default: redfish]
-    #[arg(long, global = true, value_name = "NAME", value_parser = backend_named)]
-    backend: Option<&'static dyn BackendPlugin>,
-    /// The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where;
-    /// the same as --backend metal_operator
-    #[arg(long, global = true, conflicts_with = "backend")]
-    metal_operator: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -419,31 +410,13 @@ fn ended(written: &std::io::Result<()>) -> Exit {
 
 impl Common {
     fn input(&self) -> Input {
-        let mut block = Block::default();
-        if let Some(path) = &self.inventory {
-            block.set("inventory_file", Given::Text(path.clone()));
-        }
         Input {
             coordination_url: self.coordination_url.clone(),
             owner: self.owner.clone(),
-            backend: BackendInput { plugin: self.plugin(), block },
+            backend: self.backend.input(),
             ..Input::default()
         }
     }
-
-    /// How servers are reached.
-    fn plugin(&self) -> &'static dyn BackendPlugin {
-        let named = if self.metal_operator { plug::plugin("metal_operator") } else { self.backend };
-        named.unwrap_or(BackendInput::default().plugin)
-    }
-}
-
-/// The backend of that name.
-fn backend_named(name: &str) -> Result<&'static dyn BackendPlugin, String> {
-    plug::plugin(name).ok_or_else(|| {
-        let names: Vec<&str> = plug::plugins().iter().map(|plugin| plugin.name()).collect();
-        format!("this version has {}", names.join(", "))
-    })
 }
 
 #[cfg(test)]

@@ -22,8 +22,7 @@ pub(super) async fn run(
         Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
         Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
         None => Err(CommandError::Other(
-            "the cluster was not looked through: tidy needs --metal-operator or --backend, and an external system that answers"
-                .to_owned(),
+            "the cluster was not looked through: tidy needs --backend, and an external system that answers".to_owned(),
         )),
     }
 }

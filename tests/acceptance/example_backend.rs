@@ -8,7 +8,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{images::Images, provider, simulator::maintenance, workspace::Workspace};
+use crate::support::{
+    host::Host,
+    images::Images,
+    provider,
+    run::Run,
+    simulator::{SOON, maintenance},
+    workspace::Workspace,
+};
 
 /// A user whose provider has the example backend, and a server of it.
 fn example(workspace: &Workspace, power: &str) -> PathBuf {
@@ -30,6 +37,12 @@ fn configure(workspace: &Workspace, file: &Path, body: &str) {
     let provider =
         format!("provider \"metal\" {{\n  example_file = {{ servers = {{ node1 = \"{}\" }} }}\n}}\n", file.display());
     workspace.configure(&(provider + body));
+}
+
+/// Runs the program that has the example backend by hand.
+async fn by_hand(workspace: &Workspace, arguments: &[&str]) -> Run {
+    let program = workspace.root().join("plugins/terraform-provider-metal").display().to_string();
+    workspace.start_program(&program, arguments).wait(SOON).await
 }
 
 fn read(file: &Path) -> Value {
@@ -90,6 +103,31 @@ for_each_host! {
         let node = workspace.json(&["output", "-json", "node"]).await;
         assert_eq!((&node["power_state"], &node["reachable"]), (&json!("Off"), &json!(true)), "{node}");
     }
+}
+
+/// The command line has its flags, and reaches its servers by them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_brings_its_flags_to_the_command_line() {
+    let workspace = Workspace::new(Host::OpenTofu);
+    let file = example(&workspace, "On");
+    configure(&workspace, &file, &maintenance("node1", "m", "server_power = \"Off\""));
+    workspace.apply().await.succeeded();
+    by_hand(&workspace, &["--help"])
+        .await
+        .succeeded()
+        .says("--example-server <FILE>")
+        .says("METAL_EXAMPLE_SERVER_FILE");
+    let path = file.display().to_string();
+    by_hand(&workspace, &["check", "--example-server", &path]).await.failed().says("of the backend example_file");
+    by_hand(&workspace, &["check", "--backend", "example_file"])
+        .await
+        .failed()
+        .says("--example-server or METAL_EXAMPLE");
+    let reached = ["--backend", "example_file", "--example-server", &path];
+    by_hand(&workspace, &[&reached[..], &["check"]].concat()).await.succeeded().says("node1");
+    let complete = [&reached[..], &["complete", "tests/m"]].concat();
+    by_hand(&workspace, &complete).await.succeeded();
+    assert_eq!(read(&file)["power"], "On", "it was restored by hand");
 }
 
 /// What the example costs outside of its folder: where cargo builds it, and its tests.

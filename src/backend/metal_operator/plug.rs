@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     backend::{
         cluster_block,
-        plug::{BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+        plug::{BackendFlag, BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterSettings},
@@ -42,6 +42,12 @@ const SETTINGS: &[Setting] = &[
     cluster_block::BMC_INSECURE,
 ];
 
+const FLAGS: &[BackendFlag] = &[BackendFlag::selects(
+    "metal-operator",
+    "The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where; the \
+     same as --backend metal_operator",
+)];
+
 impl BackendPlugin for Plugin {
     fn name(&self) -> &'static str {
         "metal_operator"
@@ -53,6 +59,10 @@ impl BackendPlugin for Plugin {
 
     fn settings(&self) -> &'static [Setting] {
         SETTINGS
+    }
+
+    fn flags(&self) -> &'static [BackendFlag] {
+        FLAGS
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::plug::{BackendPlugin, Block, Connected, Problem, Setting, Variables, Warning, check_request_timeout},
+    backend::plug::{
+        BackendFlag, BackendPlugin, Block, Connected, Problem, Setting, Variables, Warning, check_request_timeout,
+    },
     clock::Clock,
 };
 
@@ -20,6 +22,13 @@ use super::{
 #[derive(Debug)]
 pub struct Plugin;
 
+const FLAGS: &[BackendFlag] = &[BackendFlag::file(
+    "inventory",
+    &INVENTORY_FILE,
+    "The inventory file with the servers, for commands that touch one; credentials come from METAL_REDFISH_USERNAME and \
+     METAL_REDFISH_PASSWORD or METAL_REDFISH_PASSWORD_FILE",
+)];
+
 /// The longest a BMC may take for a read: slow ones need half a minute for a system.
 const LONGEST_READ: Duration = Duration::from_mins(2);
 
@@ -34,6 +43,10 @@ impl BackendPlugin for Plugin {
 
     fn settings(&self) -> &'static [Setting] {
         SETTINGS
+    }
+
+    fn flags(&self) -> &'static [BackendFlag] {
+        FLAGS
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
-        plug::{BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+        plug::{BackendFlag, BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
     },
     clock::Clock,
     maintenance::location::Location,
@@ -18,7 +18,13 @@ use crate::machine::FileMachine;
 #[derive(Debug)]
 pub struct ExamplePlugin;
 
-const SETTINGS: &[Setting] = &[Setting::new("servers", Kind::Texts, "The file of each server, by the server's name.")];
+const FILE: Setting =
+    Setting::new("server_file", Kind::Name, "The file of the server `node1`.").or_env("METAL_EXAMPLE_SERVER_FILE", "");
+
+const SETTINGS: &[Setting] =
+    &[Setting::new("servers", Kind::Texts, "The file of each server, by the server's name."), FILE];
+
+const FLAGS: &[BackendFlag] = &[BackendFlag::file("example-server", &FILE, "The file of the server node1")];
 
 impl BackendPlugin for ExamplePlugin {
     fn name(&self) -> &'static str {
@@ -33,6 +39,10 @@ impl BackendPlugin for ExamplePlugin {
         SETTINGS
     }
 
+    fn flags(&self) -> &'static [BackendFlag] {
+        FLAGS
+    }
+
     fn check(&self, block: &Block) -> Vec<Problem> {
         let relative = block.texts("servers").into_iter().filter(|(_, file)| !file.starts_with('/'));
         relative
@@ -40,13 +50,15 @@ impl BackendPlugin for ExamplePlugin {
             .collect()
     }
 
-    fn connect(&self, block: &Block, _env: Variables<'_>, _clock: &Arc<dyn Clock>) -> Result<Connected, Problem> {
-        let servers = block.texts("servers").into_iter().map(|(name, file)| (name, PathBuf::from(file))).collect();
+    fn connect(&self, block: &Block, env: Variables<'_>, _clock: &Arc<dyn Clock>) -> Result<Connected, Problem> {
+        let one = FILE.value(block, env).map(|file| ("node1".to_owned(), file));
+        let servers = block.texts("servers").into_iter().chain(one);
+        let servers = servers.map(|(name, file)| (name, PathBuf::from(file))).collect();
         Ok(Connected::quiet(ExampleBackend { servers }))
     }
 
     fn reach(&self) -> String {
-        "a configuration: this backend has no options of the command line".to_owned()
+        format!("--backend example_file, and --example-server or {}", FILE.variable())
     }
 }
 
