@@ -17,6 +17,7 @@ use crate::provider::{
     shared::boot::IgnitionModel,
     shared::toleration,
     shared::values::{Text, bad, given, known},
+    shared::write_only::sha256,
 };
 
 /// What the configuration means, as far as it is known; complains of what is missing.
@@ -50,6 +51,7 @@ pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimMode
 #[allow(clippy::option_option, reason = "not known, none, or one")]
 pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ignition>> {
     match &model.ignition {
+        Value::Null if !model.ignition_wo.is_absent() => written_only(engine, model).map(Some),
         Value::Null => Some(None),
         Value::Unknown => None,
         Value::Value(ignition) => {
@@ -63,7 +65,32 @@ pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ign
     }
 }
 
+/// The ignition that is written only; the Secret in force where the plan kept it, whatever the content is now.
+fn written_only(engine: &Engine, model: &ClaimModel) -> Option<Ignition> {
+    if let Some(kept) = given(&model.ignition_secret) {
+        return Some(Ignition::Secret(kept.to_owned()));
+    }
+    let content = model.ignition_wo.content()?;
+    let sha256 = sha256(content);
+    engine.backend().keep(sha256.clone(), content.clone());
+    Some(Ignition::Content(sha256))
+}
+
 impl ClaimModel {
+    /// Takes what only a configuration has.
+    pub(super) fn take_write_only(&mut self, config: &Value<Self>) {
+        if let Value::Value(config) = config {
+            self.ignition_wo = config.ignition_wo.clone();
+        }
+    }
+
+    /// Whether the ignition in force stays, because its version did not change.
+    pub(super) fn keeps_ignition(&self, prior: &Self) -> bool {
+        !self.ignition_wo.is_absent()
+            && self.ignition_wo_version == prior.ignition_wo_version
+            && given(&prior.ignition_secret).is_some()
+    }
+
     /// What the claim tells.
     pub(super) fn show_gates(&mut self, claim: &ExternalClaimView, asked: &[Asked], key: Option<&LockKey>) {
         self.id = Value::Value(claim.id.clone());
@@ -85,11 +112,15 @@ impl ClaimModel {
         self.server_power = known(claim.power.clone());
         self.tolerations = toleration::seen(&self.tolerations, &claim.tolerations);
         let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
+        let from_content = !self.ignition_wo_version.is_null();
         match &claim.ignition_secret {
-            None => self.ignition = Value::Null,
             // A file with another content is found by the plan, which compares the Secret's name.
-            Some(secret) if from_file && !made.is_empty() && secret.starts_with(made) => {}
-            Some(secret) => self.ignition = Value::Value(IgnitionModel::of_secret(secret)),
+            Some(secret) if (from_file || from_content) && !made.is_empty() && secret.starts_with(made) => {}
+            other => {
+                self.ignition = other.as_deref().map_or(Value::Null, |it| Value::Value(IgnitionModel::of_secret(it)));
+                // Another version than the configured one: the content is written again.
+                self.ignition_wo_version = Value::Null;
+            }
         }
     }
 

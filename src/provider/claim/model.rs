@@ -23,9 +23,10 @@ use crate::{
 use crate::provider::{
     shared::boot::IgnitionModel,
     shared::outputs::outputs,
-    shared::schema::{Attributes, attributes, computed, object, optional, required, schema, timeouts},
+    shared::schema::{Attributes, attributes, computed, object, optional, required, schema, secret, timeouts},
     shared::toleration::{self, Tolerations, tolerations_attribute},
     shared::values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, power, short},
+    shared::write_only::WriteOnly,
 };
 
 /// One request of `pending`.
@@ -60,6 +61,8 @@ pub(in crate::provider) struct ClaimModel {
     pub(in crate::provider) pending: ValueList<AskedModel>,
     pub(in crate::provider) image: Text,
     pub(in crate::provider) ignition: Value<IgnitionModel>,
+    pub(in crate::provider) ignition_wo: WriteOnly,
+    pub(in crate::provider) ignition_wo_version: ValueNumber,
     pub(in crate::provider) server_power: Text,
     pub(in crate::provider) tolerations: Tolerations,
     pub(in crate::provider) timeouts: Value<Timeouts>,
@@ -149,6 +152,19 @@ pub(in crate::provider) fn claim_schema() -> Schema {
                 ),
             ),
             (
+                "ignition_wo",
+                secret(
+                    "With `metal_operator`: the ignition file itself, as text. A Secret is made of it that goes with the claim. Write-only: it may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                ),
+            ),
+            (
+                "ignition_wo_version",
+                optional(
+                    AttributeType::Number,
+                    "The version of `ignition_wo`, any number: a change of the content counts when this changes.",
+                ),
+            ),
+            (
                 "server_power",
                 optional(
                     String,
@@ -185,6 +201,12 @@ impl ClaimModel {
         if let Value::Value(ignition) = &self.ignition {
             ignition.check(diags, &AttributePath::new("ignition"));
         }
+        let at = AttributePath::new("ignition_wo");
+        if !self.ignition.is_null() && !self.ignition_wo.is_absent() {
+            bad(diags, at, "One source is possible", "Give ignition or ignition_wo, not both.");
+        } else {
+            self.ignition_wo.check_version(diags, &self.ignition_wo_version, &AttributePath::root(), "ignition_wo");
+        }
         toleration::check(diags, &self.tolerations);
         check_timeouts(diags, &self.timeouts);
     }
@@ -194,6 +216,7 @@ impl ClaimModel {
         for (name, given) in [
             ("image", !self.image.is_null()),
             ("ignition", !self.ignition.is_null()),
+            ("ignition_wo", !self.ignition_wo.is_absent()),
             ("server_power", !self.server_power.is_null()),
             ("tolerations", !self.tolerations.is_null()),
             ("timeouts", !self.timeouts.is_null()),

@@ -127,7 +127,12 @@ impl ClaimLifecycle for ClusterClaims<'_> {
 
     async fn review_change(&self, diags: &mut Diagnostics, prior: &ClaimModel, model: &mut ClaimModel) {
         self.check(diags, model).await;
-        model.ignition_secret = self.planned_secret(model);
+        model.ignition_secret = match model.ignition_wo.is_absent() {
+            true => self.planned_secret(model),
+            false if model.keeps_ignition(prior) => prior.ignition_secret.clone(),
+            // An ephemeral content may be another one when it is applied.
+            false => Value::Unknown,
+        };
         // One that was imported becomes ours with the first change.
         if *model != *prior && model.owner.is_null() {
             model.owner = Value::Unknown;

@@ -99,11 +99,12 @@ impl Resource for ServerClaim {
         &self,
         diags: &mut Diagnostics,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         _private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let Value::Value(model) = planned else { return None };
+        let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
         let engine = self.cell.engine(diags)?;
         let (model, owned) = claims(&engine, &self.cell).create(diags, model).await?;
         Some((Value::Value(model), Value::Value(owned)))
@@ -114,11 +115,12 @@ impl Resource for ServerClaim {
         diags: &mut Diagnostics,
         prior: Self::State<'a>,
         planned: Self::State<'a>,
-        _config: Self::State<'a>,
+        config: Self::State<'a>,
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        let Value::Value(model) = planned else { return None };
+        let Value::Value(mut model) = planned else { return None };
+        model.take_write_only(&config);
         let engine = self.cell.engine(diags)?;
         Some(match claims(&engine, &self.cell).update(diags, model, &private).await {
             Some((model, private)) => (Value::Value(model), private),

@@ -64,6 +64,10 @@ impl ResourceExt for ServerOperation {
 }
 
 impl ResourceExt for ServerClaim {
+    fn write_only(&self) -> &'static [&'static str] {
+        &["ignition_wo"]
+    }
+
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
     }

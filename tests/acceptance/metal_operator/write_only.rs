@@ -126,12 +126,66 @@ async fn a_boot_configuration_has_it_too() {
     is_nowhere(&workspace, &said);
 }
 
+/// A claim that boots its server with a content that is written only.
+fn claim(version: u32, contact: &str) -> String {
+    VARIABLE.to_owned()
+        + &format!(
+            "resource \"metal_server_claim\" \"db\" {{\n  server = \"node1\"\n  namespace = \"default\"\n  name = \"db\"\n  \
+             contact = \"{contact}\"\n  image = \"registry.example/gardenlinux:1\"\n  server_power = \"On\"\n  \
+             ignition_wo = var.content\n  ignition_wo_version = {version}\n}}\n"
+        )
+}
+
+/// What the Secret holds that a claim names.
+async fn claimed_with(world: &World) -> String {
+    let claim = world.object(Kind::Claim, &Key::within("default", "db")).await;
+    let name = text(&claim, "/spec/ignitionSecretRef/name").to_owned();
+    world.object(Kind::Secret, &Key::within("default", &name)).await.data.to_string()
+}
+
+#[tokio::test]
+async fn a_claim_has_it_too() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    let mut workspace = Workspace::new(Host::Terraform);
+    workspace.set("TF_LOG", "TRACE").set("TF_VAR_content", FIRST);
+    configure(&world, &workspace, &claim(1, "#db"));
+    let mut said = vec![workspace.apply().await.succeeded()];
+    assert!(claimed_with(&world).await.contains(&encoded(FIRST)));
+    workspace.plan().await.is_empty();
+
+    // Another content of the same version is not written, also with another change.
+    workspace.set("TF_VAR_content", SECOND);
+    workspace.plan().await.is_empty();
+    configure(&world, &workspace, &claim(1, "#storage"));
+    said.push(workspace.apply().await.succeeded());
+    assert!(claimed_with(&world).await.contains(&encoded(FIRST)));
+    workspace.plan().await.is_empty();
+
+    configure(&world, &workspace, &claim(2, "#storage"));
+    said.push(workspace.apply().await.succeeded());
+    assert!(claimed_with(&world).await.contains(&encoded(SECOND)));
+    workspace.plan().await.is_empty();
+
+    // What another person takes out of the claim is written again.
+    world
+        .cluster
+        .merge(Kind::Claim, &Key::within("default", "db"), json!({ "spec": { "ignitionSecretRef": null } }))
+        .await
+        .unwrap();
+    let changes = workspace.plan().await.changes();
+    assert_eq!(changes, [("metal_server_claim.db".to_owned(), vec!["update".to_owned()])]);
+    said.push(workspace.apply().await.succeeded());
+    assert!(claimed_with(&world).await.contains(&encoded(SECOND)));
+    said.push(workspace.destroy().await.succeeded());
+    is_nowhere(&workspace, &said);
+}
+
 // It would store the content.
 #[tokio::test]
 async fn a_host_that_does_not_know_it_is_refused() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;
     let workspace = Workspace::new(Host::OpenTofu);
-    for body in [nested(1, "one"), own(1)] {
+    for body in [nested(1, "one"), own(1), claim(1, "#db")] {
         configure(&world, &workspace, &body.replace(VARIABLE, "").replace("var.content", &format!("\"{FIRST}\"")));
         let refused = workspace.apply().await.failed();
         refused.says("Write-only attribute not supported by this host").says("ignition_wo must not be stored");
