@@ -10,6 +10,7 @@ use crate::{
     maintenance::{
         change::{Applied, Change, LockChange},
         decide::{Decision, Finish, Goal, Intent, Situation, decide},
+        gate_chain::outer_gates,
         ids::{Fence, LockKey, Uid},
         lock::Refusal,
         machine::ResetType,
@@ -173,8 +174,7 @@ impl<'a> Drive<'a> {
     async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {
         let began = self.engine.parts.clock.monotonic();
         let mut deadline = began + control.timeout;
-        let mut releasing = matches!(goal, Goal::Release(_));
-        let mut waited = None;
+        let (mut releasing, mut waited) = (matches!(goal, Goal::Release(_)), None);
         loop {
             self.changes.borrow_and_update();
             let view = match self.view(control).await {
@@ -187,6 +187,7 @@ impl<'a> Drive<'a> {
             if let Some(record) = view.lock.get(&self.uid) {
                 self.last = Some(record.clone());
                 let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| view.lock.get(parent));
+                self.facts.outer_gates = holder.map_or(0, |holder| outer_gates(holder, record));
                 self.holder = holder.cloned();
                 if !releasing && (matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some()) {
                     // Giving back or undoing after a failure has a time limit of its own.
@@ -195,8 +196,8 @@ impl<'a> Drive<'a> {
                 }
             }
             let timed_out = self.engine.parts.clock.monotonic() >= deadline;
-            let intent =
-                Intent { goal: goal.clone(), stop: control.stop.is_cancelled(), timed_out, waited: waited.clone() };
+            let stop = control.stop.is_cancelled();
+            let intent = Intent { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {
                 Decision::Finished(Finish::Refused(why)) => {
                     self.withdraw_from_gates(deadline, control).await?;

@@ -337,8 +337,8 @@ impl Engine {
 async fn let_go(system: &dyn Gate, wish: &GateWish, order: Order) -> Result<bool, BackendError> {
     match system.look(wish, true).await?.standing {
         Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Ok(true),
-        // Whoever parked it since is left alone.
-        Standing::Lost(_) if order == Order::Ours => Ok(true),
+        // Another author has the server. Leaving removes only what names our request.
+        Standing::Lost(_) if order == Order::Ours => system.leave(wish).await.map(|()| true),
         Standing::Returning(_) if order == Order::Theirs => {
             Ok(!system.requests().await?.iter().any(|request| request.uid == wish.uid))
         }

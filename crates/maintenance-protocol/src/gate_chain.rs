@@ -16,6 +16,7 @@ use super::{
     power::pursue,
     queue::{self, Turn, WaitReason},
     situation::{Decision, Situation},
+    spec::Spec,
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
 };
@@ -106,20 +107,31 @@ fn ask_one(at: &Situation<'_>, (place, gate): (usize, &GateRecord), own: bool) -
     })
 }
 
+/// How many gates a holder has before those of a record that acts under it, which has the innermost one only.
+#[must_use]
+pub fn outer_gates(holder: &Maintenance, record: &Maintenance) -> usize {
+    holder.gates.len().saturating_sub(record.gates.len())
+}
+
 /// Whether the gates still say that the server is ours; `None`: they do, or there is none, or it was not entered.
 #[must_use]
 pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
     let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
     // A release goes on whatever a gate says that leaves the server to us.
     let gives_back = matches!(record.phase, Phase::Releasing { .. });
+    let outer = outer_gates(holder, record);
+    let is_known = |place: usize| {
+        let own = place.checked_sub(outer).and_then(|place| record.gates.get(place));
+        own.is_some_and(|gate| gate.lost.is_some())
+    };
     let mut gates = holder.gates.iter().enumerate();
     gates.find_map(|(place, gate)| {
         let told = gate.system.loss == Loss::Restore && (gives_back || record.spec.parent.is_some());
-        if !gate.entered || gate.left || gate.lost.is_some() || told {
+        if !gate.entered || gate.left || gate.lost.is_some() || told || is_known(place) {
             return None;
         }
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
-        taken_away(&view.standing).map(|why| Decision::Change(Change::GateLost(place, why)))
+        taken_away(&view.standing).map(|why| Decision::Change(Change::GateLost(place.saturating_sub(outer), why)))
     })
 }
 
@@ -208,12 +220,53 @@ fn goes_on(progress: &Progress, limits: &Limits) -> bool {
 /// Whether what shall be booted is ready; `None` where the system does not prepare it.
 #[must_use]
 pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
-    let place = record.gates.iter().position(|gate| gate.system.boots).filter(|_| record.spec.boot.is_some())?;
+    ready_of(&record.gates, &record.spec, facts)
+}
+
+fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict> {
+    let place = gates.iter().position(|gate| gate.system.boots).filter(|_| spec.boot.is_some())?;
+    // Gates are read by their places in the record of the holder.
+    let place = place + facts.outer_gates;
     let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {
         Some(BootReadiness::Ready) => None,
         Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
         Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
         None => Some(Verdict::Wait { why: "the boot configuration is not there yet".to_owned(), until: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gate::{GateRecord, GateView, Order, System},
+        spec::{BootMethod, BootSpec, Kind, Spec},
+    };
+
+    #[test]
+    fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
+        let own = GateRecord::new(System { boots: true, ..System::own("own", Order::Ours, true) });
+        let boot = BootSpec {
+            method: BootMethod::OwnSystem,
+            image: Some("registry.example/rescue:3".into()),
+            image_sha256: None,
+            once: true,
+            boot_mode: None,
+            ready_when: None,
+            ignition: None,
+        };
+        let spec = Spec { boot: Some(boot), ..Spec::new(Kind::BootConfiguration, "node1") };
+        let view = |boot| GateView {
+            standing: Standing::Granted,
+            boot,
+            memory: std::collections::BTreeMap::new(),
+            behind: None,
+        };
+        let mut facts = Facts { outer_gates: 1, ..Facts::default() };
+        facts.gates.insert(0, view(None));
+        assert_eq!(ready_of(&[own.clone()], &spec, &facts), Some(Verdict::Look(Need::Gate(1))));
+        facts.gates.insert(1, view(Some(BootReadiness::Ready)));
+        assert_eq!(ready_of(&[own], &spec, &facts), None);
     }
 }

@@ -15,7 +15,7 @@ pub mod drain;
 pub mod effects;
 mod enqueue;
 pub mod gate;
-mod gate_chain;
+pub mod gate_chain;
 pub mod hand_over;
 mod held;
 pub mod hindrance;

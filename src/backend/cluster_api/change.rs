@@ -58,15 +58,25 @@ pub(super) fn enter(
 /// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
 pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: Timestamp) -> Option<Value> {
     let machine = seen.machine.filter(|machine| machine.marked() == Some(Author::of(wish)))?;
-    if machine.asked() != LabelValue::No || machine.released().is_none() {
-        let annotations = json!({ RELEASED: now.to_string() });
-        return Some(json!({ "metadata": { "annotations": annotations, "labels": { MAINTENANCE: null } } }));
+    // A label that another author set stays: after our withdrawal only an approval can be an answer to us.
+    let ours = match machine.asked() {
+        LabelValue::Approved => true,
+        LabelValue::Requested => machine.released().is_none(),
+        LabelValue::No | LabelValue::Other(_) => false,
+    };
+    if ours || machine.released().is_none() {
+        let mut metadata = json!({ "annotations": { RELEASED: now.to_string() } });
+        if ours {
+            metadata["labels"] = json!({ MAINTENANCE: null });
+        }
+        return Some(json!({ "metadata": metadata }));
     }
     if !matches!(standing(seen, place, wish, now), Standing::Leftovers(_)) {
         return None;
     }
     let there = |key: &&str| annotation(machine.0, key).is_some();
-    let ours = annotation(machine.0, GUARDS) == Some(BOTH);
+    // With another value it is of another author.
+    let ours = annotation(machine.0, GUARDS) == Some(BOTH) && annotation(machine.0, SKIP_REMEDIATION) == Some("");
     let guards = [HOOK].into_iter().chain([SKIP_REMEDIATION].into_iter().filter(|_| ours));
     let removed: Map<String, Value> =
         MARKS.into_iter().chain(guards).filter(there).map(|key| (key.to_owned(), Value::Null)).collect();

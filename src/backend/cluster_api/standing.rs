@@ -68,8 +68,15 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &GateWish) -> St
 
 /// A request that we withdrew: the Node is free once both labels are gone, and no late approval came.
 fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, now: Timestamp) -> Standing {
-    if machine.asked() != LabelValue::No {
-        return Standing::Leftovers(format!("{machine} was approved after the request was withdrawn"));
+    match machine.asked() {
+        LabelValue::No => {}
+        LabelValue::Approved => {
+            return Standing::Leftovers(format!("{machine} was approved after the request was withdrawn"));
+        }
+        // Only an approval can come late: this is the request of another author, and its Node is not waited for.
+        LabelValue::Requested | LabelValue::Other(_) => {
+            return Standing::Leftovers(format!("our annotations are still on {machine}"));
+        }
     }
     if let Some((node, left)) = node.and_then(|node| Some((node, node.labels_left()?))) {
         // The extension no longer looks at the Nodes of a cluster without an enabled Machine.

@@ -29,7 +29,9 @@ pub struct Facts {
     pub preparer: Option<Result<(), String>>,
     /// The word of `complete_when`'s URL.
     pub completion: Option<Result<(), String>>,
-    /// The gates, by their places in the record.
+    /// How many gates the holder has before those of the record: see [`Self::gates`].
+    pub outer_gates: usize,
+    /// The gates, by their places in the record of the holder.
     pub gates: BTreeMap<usize, GateView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<SeenLease>,
