@@ -185,6 +185,16 @@ fn one_function_of_each_port_chooses_who_keeps_claims() {
     assert_eq!(ask, PORTS);
 }
 
+/// A word of the code is not one for people and scripts: what shows a value says its own.
+#[test]
+fn nothing_is_shown_in_the_words_of_the_code() {
+    let sources = rooms();
+    let mut shown = sources.iter().filter(|source| source.text.contains("fmt::Debug::fmt(self"));
+    assert!(shown.next().is_none(), "a Display that is the Debug of its type");
+    let mut told = sources.iter().filter(|source| source.file.starts_with("cli/") && source.text.contains("\"{:?}\""));
+    assert!(told.next().is_none(), "a value of the command line in the words of the code");
+}
+
 #[test]
 fn every_exception_is_still_needed() {
     let sources = rooms();

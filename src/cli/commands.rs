@@ -336,7 +336,7 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
             let before = record.prior.as_ref().map(|prior| prior.power.to_string());
             if json {
                 return Ok(pretty(&json!({
-                    "id": record.id, "server": record.server(), "finish": format!("{:?}", driven.finish), "power": before,
+                    "id": record.id, "server": record.server(), "finish": driven.finish.name(), "power": before,
                     "handed_to": record.handed_to,
                 })));
             }

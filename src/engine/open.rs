@@ -112,7 +112,7 @@ impl Engine {
                 Ok(Some(driven)) if driven.finish == Finish::Over => {
                     tracing::info!("{}: released, because its run ended without closing it", driven.record.id);
                 }
-                Ok(Some(driven)) => tracing::error!("{} is not released: {:?}", driven.record.id, driven.finish),
+                Ok(Some(driven)) => tracing::error!("{} is not released: {}", driven.record.id, driven.finish.told()),
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "a lock of this run is not released"),
             }

@@ -77,10 +77,10 @@ impl DataSource for Servers {
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         use AttributeType::{AttributeMap, List, Map, String};
         let server = attributes([
-            ("endpoint", computed(String, "The address of its BMC; null with `metal_operator`.")),
+            ("endpoint", computed(String, "The address of its BMC; null where the configuration does not name it.")),
             ("system_id", computed(String, "Its configured system; null where the BMC has only one.")),
             ("labels", computed(Map(Box::new(String)), "Its labels.")),
-            ("backend", computed(String, "`redfish` or `metal_operator`.")),
+            ("backend", computed(String, "Its backend, by the name of the provider's block.")),
         ]);
         Some(schema(
             "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
@@ -88,7 +88,7 @@ impl DataSource for Servers {
             attributes([
                 ("name_pattern", optional(String, "Only names that fit: `*` is any text, `?` one character.")),
                 ("labels", optional(Map(Box::new(String)), "Only servers that have all of these labels.")),
-                ("backend", optional(String, "Only servers of this backend: `redfish` or `metal_operator`.")),
+                ("backend", optional(String, "Only servers of this backend, by the name of the provider's block.")),
                 ("names", computed(List(Box::new(String)), "Their names, sorted.")),
                 ("servers", computed(AttributeMap(server), "The servers by name.")),
                 (

@@ -29,3 +29,32 @@ pub enum Finish {
     /// Somebody else has the record now, or it is gone.
     Lost,
 }
+
+impl Finish {
+    /// Its name, as scripts read it (`finish` of `complete --json` and `release --json`).
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "Refused",
+            Self::Reached => "Reached",
+            Self::Over => "Over",
+            Self::Withdrawn => "Withdrawn",
+            Self::TimedOut(_) => "TimedOut",
+            Self::Interrupted => "Interrupted",
+            Self::Stuck(_) => "Stuck",
+            Self::NotUpdated { .. } => "NotUpdated",
+            Self::Lost => "Lost",
+        }
+    }
+
+    /// Its name, with the reason where it has one, for people.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self {
+            Self::Refused(why) | Self::TimedOut(why) | Self::Stuck(why) | Self::NotUpdated { cause: why, .. } => {
+                format!("{}: {why}", self.name())
+            }
+            _ => self.name().to_owned(),
+        }
+    }
+}

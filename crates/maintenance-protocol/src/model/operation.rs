@@ -87,6 +87,11 @@ pub enum Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(match self {
+            Self::Proven => "Proven",
+            Self::Accepted => "Accepted",
+            Self::Skipped => "Skipped",
+            Self::Unproven => "Unproven",
+        })
     }
 }

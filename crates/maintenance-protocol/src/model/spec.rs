@@ -42,7 +42,10 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(match self {
+            Self::OwnerApproval => "OwnerApproval",
+            Self::Enforced => "Enforced",
+        })
     }
 }
 
