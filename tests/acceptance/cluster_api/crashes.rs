@@ -51,9 +51,10 @@ for_each_host! {
         let fleet = Fleet { simulator: hosts.simulator.clone() };
         let workspace = Workspace::new(host);
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
-        for said in ON_THE_WAY_IN {
+        // On a busy machine one that is killed may have come to a later place by then; it never comes to the end.
+        for from in 0..ON_THE_WAY_IN.len() {
             let apply = workspace.start_apply();
-            apply.until_it_logs(said, SOON * 2).await;
+            apply.until_it_logs_one_of_or_ends(&ON_THE_WAY_IN[from..], SOON * 2).await;
             apply.kill_everything();
         }
         workspace.apply().await.succeeded();
@@ -61,9 +62,9 @@ for_each_host! {
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         let offs = fleet.resets("node1").into_iter().filter(|kind| kind.contains("Shutdown") || kind == "ForceOff");
         assert_eq!(offs.count(), 1, "{:?}", fleet.resets("node1"));
-        for said in ON_THE_WAY_OUT {
+        for from in 0..ON_THE_WAY_OUT.len() {
             let destroy = workspace.start_destroy();
-            destroy.until_it_logs(said, SOON * 2).await;
+            destroy.until_it_logs_one_of_or_ends(&ON_THE_WAY_OUT[from..], SOON * 2).await;
             destroy.kill_everything();
         }
         workspace.destroy().await.succeeded();

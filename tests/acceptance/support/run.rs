@@ -156,6 +156,15 @@ impl Running {
         line.unwrap_or_default().to_owned()
     }
 
+    /// Waits until the log holds one of these texts, or the run has ended: a run that is to be killed may get further meanwhile.
+    pub async fn until_it_logs_one_of_or_ends(&self, texts: &[&str], limit: Duration) {
+        let reached = || texts.iter().any(|text| self.log().contains(text));
+        eventually(&format!("one of {texts:?} in the log"), limit, async || {
+            (reached() || !process::is_alive(self.pid)).then_some(())
+        })
+        .await;
+    }
+
     async fn until(&self, place: &str, text: &str, limit: Duration, read: impl Fn() -> String) {
         let end = Instant::now() + limit;
         eventually(&format!("{text:?} in the {place}"), limit + Duration::from_secs(1), async || {

@@ -67,6 +67,7 @@ pub struct Host {
     pub folder: TempDir,
     stdout: BufReader<ChildStdout>,
     stderr: JoinHandle<String>,
+    log: tokio::sync::watch::Receiver<String>,
 }
 
 /// How to start: another program than the fixture, more variables, or a program in front.
@@ -114,11 +115,14 @@ impl Host {
         let (credentials, folder) = (Credentials::new(), tempfile::tempdir().unwrap());
         let mut child = command(&start, &credentials, folder.path()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut errors = child.stderr.take().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let (told, log) = tokio::sync::watch::channel(String::new());
         let stderr = tokio::spawn(async move {
-            let mut text = String::new();
-            errors.read_to_string(&mut text).await.unwrap();
-            text
+            let mut line = String::new();
+            while errors.read_line(&mut line).await.unwrap() > 0 {
+                told.send_modify(|text| text.push_str(&std::mem::take(&mut line)));
+            }
+            told.borrow().clone()
         });
         let mut line = String::new();
         stdout.read_line(&mut line).await.unwrap();
@@ -139,7 +143,13 @@ impl Host {
             folder,
             stdout,
             stderr,
+            log,
         }
+    }
+
+    /// Waits until it has logged something.
+    pub async fn logs(&mut self, wanted: &str) {
+        self.log.wait_for(|log| log.contains(wanted)).await.unwrap();
     }
 
     /// Asks the provider to end, and waits until it has. Returns how, and what it logged.
