@@ -15,11 +15,13 @@ use crate::support::metal3::{
 };
 
 /// The steps, each with a host of its own.
-const STEPS: [(&str, &str); 4] = [
+const STEPS: [(&str, &str); 6] = [
     ("node1", "an available host that is detached is deleted"),
     ("node2", "a provisioned host is deleted before it is detached"),
     ("node3", "an externally provisioned host that is detached is deleted"),
     ("node4", "a host with a key is deprovisioned"),
+    ("node5", "an available host gets a live ISO"),
+    ("node6", "a host that is switched off loses its live ISO"),
 ];
 
 const VERSIONS: [Version; 4] = [Version::V0_11, Version::V0_13, Version::V0_14, Version::Newest];
@@ -28,8 +30,11 @@ const VERSIONS: [Version; 4] = [Version::V0_11, Version::V0_13, Version::V0_14, 
 async fn play(world: &World, seen: &Seen, host: &str, step: &str) {
     let ours = json!({"deleteAction": "delay", "terraform-provider-metal": {"uid": "m1", "store": "s"}}).to_string();
     let image = json!({"image": {"url": "https://images.example/os.raw", "checksum": "auto"}});
+    let live = json!({"image": {"url": "https://images.example/rescue.iso", "format": "live-iso"}});
     let (more, settled) = match host {
         "node1" => (json!({}), "available"),
+        "node5" => (json!({"automatedCleaningMode": "disabled"}), "available"),
+        "node6" => (json!({"automatedCleaningMode": "disabled", "image": live["image"]}), "provisioned"),
         "node3" => (json!({"externallyProvisioned": true}), "externally provisioned"),
         _ => (image, "provisioned"),
     };
@@ -39,6 +44,16 @@ async fn play(world: &World, seen: &Seen, host: &str, step: &str) {
     world.until(host, settled, begins).await;
     if host == "node4" {
         world.annotate(host, json!({KEY: "{\"mode\":\"soft\"}"})).await;
+        world.until(host, "off", |host| status(host)["poweredOn"] == false).await;
+        seen.begin(world, host).await;
+        return world.merge("BareMetalHost", host, json!({"spec": {"image": null}})).await;
+    }
+    if host == "node5" {
+        seen.begin(world, host).await;
+        return world.merge("BareMetalHost", host, json!({"spec": live})).await;
+    }
+    if host == "node6" {
+        world.merge("BareMetalHost", host, json!({"spec": {"online": false}})).await;
         world.until(host, "off", |host| status(host)["poweredOn"] == false).await;
         seen.begin(world, host).await;
         return world.merge("BareMetalHost", host, json!({"spec": {"image": null}})).await;

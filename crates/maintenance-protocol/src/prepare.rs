@@ -228,6 +228,20 @@ fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
     format!("Instead: {}.", works.join(", or "))
 }
 
+/// Why an external system cannot boot an image as a live ISO, with the attribute.
+fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
+    if boot.ignition.is_some() {
+        return Some(("ignition", "The server's operator hands no ignition file over here: build it into the image."));
+    }
+    let url = url::Url::parse(boot.image.as_deref().unwrap_or_default()).ok();
+    let plain = url.is_some_and(|url| {
+        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.query().is_none()
+    });
+    // The image of an operator is a name, which records and objects of the cluster show whole.
+    let why = "Here it is the address of an ISO image: http:// or https://, without user and query, which the cluster would show.";
+    (!plain && boot.method == BootMethod::OwnSystem).then_some(("image", why))
+}
+
 /// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks it.
 #[must_use]
 pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
@@ -254,6 +268,9 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     let Some(boot) = &spec.boot else {
         return missing;
     };
+    if has.live_iso {
+        missing.extend(not_a_live_iso(boot).map(|(name, why)| (name, why.to_owned())));
+    }
     let target = boot.method.redfish_target();
     if has.boot_targets.is_empty() {
         let instead = has.instead_of_boot.as_deref().map(|text| format!(" {text}")).unwrap_or_default();

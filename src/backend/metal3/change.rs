@@ -5,18 +5,23 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
-    maintenance::gate::{GateWish, Standing},
+    maintenance::{
+        gate::{GateWish, Standing},
+        machine::BootOverride,
+    },
 };
 
 use super::{
     host::{
-        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, REASON, RELEASED, consumer, detached_value, reboot_key,
+        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, RELEASED, consumer, detached_value,
+        reboot_key,
     },
     standing::standing,
 };
 
 /// All our annotations but the one that acts.
-const MARKS: [&str; 10] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASON, HOLD, BEFORE, RELEASED];
+const MARKS: [&str; 11] =
+    [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASON, HOLD, BEFORE, RELEASED, IMAGE];
 
 /// The change that enters a host; the error says why it is not possible now. `Ok(None)`: it was entered already.
 pub(super) fn enter(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp) -> Result<Option<Value>, String> {
@@ -34,18 +39,21 @@ pub(super) fn enter(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp)
     let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
     annotations.insert(REASON.to_owned(), Value::String(reason));
     annotations.insert(HOLD.to_owned(), Value::String(hold.to_string()));
-    annotations.insert(BEFORE.to_owned(), Value::String(json!(host.as_before()).to_string()));
+    let online = (hold == Hold::Image).then(|| host.online());
+    let before = Before { online, ..host.as_before() };
+    annotations.insert(BEFORE.to_owned(), Value::String(json!(before).to_string()));
     // One of an earlier maintenance that was never removed would end this one.
     annotations.insert(RELEASED.to_owned(), Value::Null);
     let mut change = json!({});
+    let namespace = host.0.metadata.namespace.as_deref().unwrap_or_default();
     match hold {
         Hold::Detach => {
             annotations.insert(DETACHED.to_owned(), Value::String(detached_value(wish)));
             if host.consumer().is_none() {
-                let namespace = host.0.metadata.namespace.as_deref().unwrap_or_default();
                 change["spec"] = json!({ "consumerRef": consumer(wish, namespace) });
             }
         }
+        Hold::Image => change["spec"] = json!({ "consumerRef": consumer(wish, namespace) }),
         Hold::PowerOff => {
             annotations.insert(reboot_key(&wish.uid), Value::String(json!({ "mode": "soft" }).to_string()));
         }
@@ -61,6 +69,16 @@ pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<V
     let detached = host.detached_by().as_ref() == Some(&ours);
     let key = reboot_key(&wish.uid);
     let mut annotations = Map::new();
+    let mut spec = Map::new();
+    // A release that restores has removed it already. The end of an image may clean the disks, and is not asked for then.
+    if marked && host.has_our_image() {
+        if !host.keeps_disks() {
+            return None;
+        }
+        spec.insert("image".to_owned(), Value::Null);
+        spec.insert("online".to_owned(), Value::Bool(host.before().online.unwrap_or_else(|| host.online())));
+        annotations.insert(IMAGE.to_owned(), Value::Null);
+    }
     if detached {
         annotations.insert(DETACHED.to_owned(), Value::Null);
     }
@@ -84,13 +102,33 @@ pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<V
             }
         }
     }
-    let mut change = json!({});
-    if host.consumer_is(&wish.uid) {
-        change["spec"] = json!({ "consumerRef": null });
+    // With the image it would be free for others while it is still deprovisioned.
+    if host.consumer_is(&wish.uid)
+        && spec.is_empty()
+        && (host.hold() != Some(Hold::Image) || (host.is_settled() && !host.is_provisioned()))
+    {
+        spec.insert("consumerRef".to_owned(), Value::Null);
     }
-    if annotations.is_empty() && change.get("spec").is_none() {
+    if annotations.is_empty() && spec.is_empty() {
         return None;
     }
-    change["metadata"] = json!({ "annotations": annotations });
+    let mut change = json!({ "metadata": { "annotations": annotations } });
+    if !spec.is_empty() {
+        change["spec"] = Value::Object(spec);
+    }
     Some(change)
+}
+
+/// The change that boots a host from an image; with `None` it boots none any more.
+///
+/// Our key goes with it: on a host that is provisioned it would keep the image off.
+pub(super) fn boot(image: Option<(&str, &BootOverride)>, wish: &GateWish) -> Value {
+    let key = reboot_key(&wish.uid);
+    match image {
+        Some((url, wanted)) => json!({
+            "metadata": { "annotations": { IMAGE: json!(wanted).to_string(), key: null } },
+            "spec": { "image": { "url": url, "format": "live-iso" }, "online": true },
+        }),
+        None => json!({ "metadata": { "annotations": { IMAGE: null, key: null } }, "spec": { "image": null } }),
+    }
 }

@@ -21,11 +21,11 @@ use crate::{
 use super::{
     address::BmcAddress,
     change, firmware,
-    host::{DETACHED, Hold, Host, reboot_key},
+    host::{BEFORE, DETACHED, Hold, Host, reboot_key},
     hosts::Hosts,
     link::no_redfish,
     machine::HostMachine,
-    standing::standing,
+    standing::{booted, standing},
 };
 
 /// How long tidying waits until the operator manages a host again; the next tidying removes the rest.
@@ -109,7 +109,8 @@ pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
 impl Gate for HostMachine {
     async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
         let name = "Metal3 (BareMetalHost)".to_owned();
-        Ok(Some(System { restores_power: true, ..System::own(name, Order::Ours, !operation) }))
+        let boots = self.hosts.hold == Hold::Image && !operation;
+        Ok(Some(System { boots, restores_power: true, ..System::own(name, Order::Ours, !operation) }))
     }
 
     async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
@@ -141,7 +142,8 @@ impl Gate for HostMachine {
                 matches!(standing, Standing::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
             })
             .map(|other| Uid(other.uid));
-        Ok(view(standing, behind))
+        let ours = matches!(standing, Standing::Granted) && self.hold_of(host, wish) == Hold::Image;
+        Ok(GateView { boot: booted(host).filter(|_| ours), ..view(standing, behind) })
     }
 
     async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
@@ -187,6 +189,14 @@ impl Gate for HostMachine {
         let key = match hold {
             Hold::Detach => DETACHED.to_owned(),
             Hold::PowerOff => reboot_key(&wish.uid),
+            Hold::Image => {
+                let spec = "'{\"spec\":{\"image\":null,\"consumerRef\":null}}'";
+                return format!(
+                    "kubectl patch baremetalhost -n {namespace} {} --type=merge -p {spec}, and spec.online as its annotation {BEFORE} \
+                     says",
+                    self.name
+                );
+            }
         };
         format!("kubectl annotate baremetalhost -n {namespace} {} {key}-", self.name)
     }
@@ -231,6 +241,10 @@ impl Gate for HostMachine {
                          until the release.{older}"
                     )
                 }
+                Hold::Image => "Hold: the host stays with its operator, which boots it from the image of a boot configuration \
+                                (spec.image, live ISO) and deprovisions it at the release; nobody else can consume it meanwhile. \
+                                A deletion is not delayed."
+                    .to_owned(),
                 Hold::PowerOff => {
                     "Hold: a reboot annotation keeps the host off, and the operator restores spec.online at the \
                                    release. A deletion is not delayed: it deprovisions the host."
@@ -275,11 +289,10 @@ impl MaintenanceSystem for HostMachine {
     async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
         let object = self.host(true).await?;
         let host = Host(&object);
-        if self.hosts.hold == Hold::PowerOff {
-            return Err(BackendError::Unsupported {
-                address: self.address(),
-                what: "with hold = \"power_off\" nothing but power off is possible; use hold = \"detach\"".to_owned(),
-            });
+        if self.hosts.hold != Hold::Detach {
+            let what =
+                format!("with hold = \"{}\" an operation is not possible; use hold = \"detach\"", self.hosts.hold);
+            return Err(BackendError::Unsupported { address: self.address(), what });
         }
         let undone = match reset {
             ResetType::On => !host.online(),

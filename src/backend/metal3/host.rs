@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
-use crate::maintenance::{gate::GateWish, machine::PowerTarget};
+use crate::maintenance::{
+    gate::GateWish,
+    machine::{BootOverride, PowerTarget},
+};
 
 /// The group of all kinds.
 const GROUP: &str = "metal3.io";
@@ -32,6 +35,8 @@ pub(super) const REASON: &str = "terraform-provider-metal/reason";
 pub(super) const HOLD: &str = "terraform-provider-metal/hold";
 /// Our annotation: what the host was like before, see [`Before`].
 pub(super) const BEFORE: &str = "terraform-provider-metal/before";
+/// Our annotation: the boot override of which we made `spec.image`, as records have it.
+pub(super) const IMAGE: &str = "terraform-provider-metal/image";
 /// Our annotation: when we released the host. Our other annotations stay until the operator manages it again.
 pub(super) const RELEASED: &str = "terraform-provider-metal/released";
 
@@ -61,6 +66,8 @@ pub enum Hold {
     Detach,
     /// Kept off by our own reboot annotation; the operator goes on to manage it.
     PowerOff,
+    /// An available host that is kept from consumers; the operator boots it from an image as it boots every host.
+    Image,
 }
 
 impl Hold {
@@ -70,6 +77,7 @@ impl Hold {
         match name {
             "detach" => Some(Self::Detach),
             "power_off" => Some(Self::PowerOff),
+            "image" => Some(Self::Image),
             _ => None,
         }
     }
@@ -80,6 +88,7 @@ impl fmt::Display for Hold {
         f.write_str(match self {
             Self::Detach => "detach",
             Self::PowerOff => "power_off",
+            Self::Image => "image",
         })
     }
 }
@@ -96,6 +105,9 @@ pub(super) struct Before {
     /// The error that it had.
     #[serde(default)]
     pub(super) error: String,
+    /// The power that its owner wanted, where a hold changes that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) online: Option<bool>,
 }
 
 /// Our part of the value of the detached annotation; the operator ignores fields that it does not know.
@@ -222,13 +234,37 @@ impl<'a> Host<'a> {
 
     /// Whether it is about to be provisioned or deprovisioned, because image or deployment of its spec differ from what runs.
     pub(super) fn will_change(self) -> bool {
-        let wants = |pointer: &str| text(self.0, pointer).is_some();
-        let image = wants("/spec/image/url") || wants("/spec/customDeploy/method");
+        let image = self.has_image();
         match self.state() {
             "available" | "ready" => image && self.online(),
             "provisioned" => !image,
             _ => false,
         }
+    }
+
+    /// Whether its spec names an image or a deployment.
+    pub(super) fn has_image(self) -> bool {
+        text(self.0, "/spec/image/url").is_some() || text(self.0, "/spec/customDeploy/method").is_some()
+    }
+
+    /// The image that its spec names.
+    pub(super) fn image(self) -> Option<&'a str> {
+        text(self.0, "/spec/image/url")
+    }
+
+    /// The override of which we made an image; `None`: we made none.
+    pub(super) fn made_image(self) -> Option<BootOverride> {
+        serde_json::from_str(annotation(self.0, IMAGE)?).ok()
+    }
+
+    /// Whether the image that its spec names is the one that we made.
+    pub(super) fn has_our_image(self) -> bool {
+        self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_deref() == self.image())
+    }
+
+    /// Whether the end of an image leaves the disks as they are.
+    pub(super) fn keeps_disks(self) -> bool {
+        text(self.0, "/spec/automatedCleaningMode") == Some("disabled")
     }
 
     /// The address of its BMC.
@@ -258,6 +294,11 @@ impl<'a> Host<'a> {
         text(self.0, "/spec/consumerRef/kind") == Some("Maintenance")
             && text(self.0, "/spec/consumerRef/apiVersion") == Some("terraform-provider-metal/v1")
             && text(self.0, "/spec/consumerRef/name") == Some(uid)
+    }
+
+    /// Whether something of a maintenance is on it that our other annotations need not name: its key, or its consumer.
+    pub(super) fn is_left_by(self, uid: &str) -> bool {
+        self.consumer_is(uid) || annotation(self.0, &reboot_key(uid)).is_some()
     }
 
     /// The maintenance that our annotations name.
@@ -306,7 +347,12 @@ impl<'a> Host<'a> {
 
     /// What it is like now, to be remembered.
     pub(super) fn as_before(self) -> Before {
-        Before { state: self.state().to_owned(), id: self.node().to_owned(), error: self.error().to_owned() }
+        Before {
+            state: self.state().to_owned(),
+            id: self.node().to_owned(),
+            error: self.error().to_owned(),
+            online: None,
+        }
     }
 
     /// When we released it.

@@ -97,15 +97,12 @@ impl BmcLink {
 pub(super) fn no_redfish(address: &BmcAddress) -> String {
     format!(
         "its BMC is reached by {}, and this provider speaks Redfish only: its power is changed only with hold = \"power_off\", \
-         its boot configuration not at all",
+         and it boots an image only with hold = \"image\"",
         address.protocol()
     )
 }
 
-/// What to use where the boot configuration of a host cannot be changed, for the plan.
-///
-/// Not `spec.image`: the operator alone ends what it provisioned, by a deprovisioning that cleans the host's disks
-/// (`DESIGN.md`, "Not by the host's own image").
+/// Advice for the plan where the boot configuration of a host cannot be changed.
 pub(super) fn instead_of_boot(address: &BmcAddress) -> String {
     match address {
         BmcAddress::Redfish { .. } => {
@@ -114,8 +111,8 @@ pub(super) fn instead_of_boot(address: &BmcAddress) -> String {
         }
         other => format!(
             "The BMC is reached by {}, and this provider boots by Redfish only. Use a Redfish address in spec.bmc where the \
-             BMC has one. spec.image is not written by a maintenance, because the operator ends that boot by a deprovisioning, \
-             which cleans the host's disks.",
+             BMC has one. An available host boots an ISO image by its operator with hold = \"image\" and method = \
+             \"boot_operator\".",
             other.protocol()
         ),
     }

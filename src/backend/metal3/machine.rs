@@ -21,6 +21,7 @@ use crate::{
 
 use super::{
     address::BmcAddress,
+    change,
     host::{Hold, Host, reboot_key},
     hosts::Hosts,
     link::{BmcLink, instead_of_boot, no_redfish},
@@ -46,8 +47,62 @@ impl HostMachine {
 
     /// How the host is held, or would be.
     pub(super) fn hold(&self, host: Host<'_>) -> Hold {
-        let ours = self.held.as_ref().is_some_and(|wish| host.marked().is_some_and(|author| author.uid == wish.uid));
+        self.held.as_ref().map_or(self.hosts.hold, |wish| self.hold_of(host, wish))
+    }
+
+    /// How a maintenance holds the host, or would.
+    pub(super) fn hold_of(&self, host: Host<'_>, wish: &GateWish) -> Hold {
+        let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
         host.hold().filter(|_| ours).unwrap_or(self.hosts.hold)
+    }
+
+    /// The host under the hold `image`, while it is ours to change; the error says that it is not.
+    async fn imaged(&self) -> Result<Arc<DynamicObject>, BackendError> {
+        let object = self.host(true).await?;
+        let host = Host(&object);
+        let Some(wish) = &self.held else {
+            return Err(self.unsupported("what a host boots is changed only in a maintenance"));
+        };
+        match standing(host, wish, self.hosts.hold, self.hosts.now()) {
+            Standing::Granted => Ok(object),
+            standing => {
+                let why = format!("{} is not ours to change: {standing}", host.shown());
+                Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why))
+            }
+        }
+    }
+
+    /// What a host under the hold `image` is like. While the operator makes or unmakes the boot, it says nothing of the power that
+    /// lasts.
+    fn shown_by_image(&self, host: Host<'_>, wish: &GateWish) -> Result<MachineView, BackendError> {
+        let mut view = self.shown(host);
+        let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
+        if !ours {
+            // Until the host is ours the operator brings it to spec.online, which is what is to be restored.
+            view.power = if host.online() { PowerState::On } else { PowerState::Off };
+        } else if matches!(host.state(), "preparing" | "provisioning" | "deprovisioning") {
+            if host.error().is_empty() {
+                let why = format!("{} is {}", host.shown(), host.state());
+                return Err(not_now(self.hosts.cluster.address(), format!("read the power of {}", self.name), why));
+            }
+            // The operator tries it again and again, and acts on spec.online only afterwards: without the image it ends.
+            view.power = if host.online() { PowerState::PoweringOn } else { PowerState::Off };
+        } else {
+            // The operator is on its way to what spec.online says.
+            view.power = match (host.online(), host.powered_on()) {
+                (true, true) => PowerState::On,
+                (true, false) => PowerState::PoweringOn,
+                (false, true) => PowerState::PoweringOff,
+                (false, false) => PowerState::Off,
+            };
+        }
+        let none = BootOverride {
+            enabled: Some("Disabled".to_owned()),
+            target: Some("None".to_owned()),
+            ..BootOverride::default()
+        };
+        view.boot = Some(host.made_image().unwrap_or(none));
+        Ok(view)
     }
 
     pub(super) async fn redfish(&self, object: &DynamicObject) -> Result<Arc<dyn Machine>, BackendError> {
@@ -83,7 +138,9 @@ impl HostMachine {
         let off = self.hold(host) == Hold::PowerOff;
         let known = match &self.held {
             // The power before: the operator, not we, restores it once the annotation is gone.
-            Some(wish) if off => host.marked().is_some_and(|author| author.uid == wish.uid),
+            Some(wish) if off || self.hold(host) == Hold::Image => {
+                host.marked().is_some_and(|author| author.uid == wish.uid)
+            }
             // The operator does not read it while the host is detached.
             Some(_) => false,
             None => host.status() != "detached" && !host.is_paused() && !host.state().is_empty(),
@@ -142,6 +199,9 @@ impl Machine for HostMachine {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let object = self.host(self.fresh).await?;
         let host = Host(&object);
+        if let Some(wish) = self.held.as_ref().filter(|_| self.hold(host) == Hold::Image) {
+            return self.shown_by_image(host, wish);
+        }
         let Some(wish) = self.held.as_ref().filter(|_| self.by_redfish(host)) else { return Ok(self.shown(host)) };
         let machine = self.redfish(&object).await?;
         let mut view = self.link.judged(machine.observe().await).await?;
@@ -170,6 +230,15 @@ impl Machine for HostMachine {
         }
         let resets = match self.hold(host) {
             Hold::PowerOff => vec![ResetType::GracefulShutdown, ResetType::ForceOff],
+            Hold::Image => {
+                return Ok(Capabilities {
+                    resets: vec![ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff],
+                    boot_targets: vec![BootOverride::OWN_SYSTEM.to_owned()],
+                    http_boot_uri: true,
+                    live_iso: true,
+                    ..Capabilities::default()
+                });
+            }
             Hold::Detach => Vec::new(),
         };
         let instead_of_boot = Some(instead_of_boot(&BmcAddress::read(host.bmc_address())));
@@ -201,6 +270,20 @@ impl PowerControl for HostMachine {
                 let machine = self.ours().await?;
                 self.link.judged(machine.reset(reset).await).await
             }
+            (Some(wish), Hold::Image)
+                if matches!(reset, ResetType::On | ResetType::GracefulShutdown | ResetType::ForceOff) =>
+            {
+                let object = self.imaged().await?;
+                // The operator asks the operating system first, unless a key of ours says otherwise.
+                let key = reboot_key(&wish.uid);
+                let hard = reset == ResetType::ForceOff && Host(&object).is_provisioned();
+                let hard = hard.then(|| json!({ "mode": "hard" }).to_string());
+                let change = json!({
+                    "metadata": { "annotations": { key: hard } },
+                    "spec": { "online": reset == ResetType::On },
+                });
+                self.hosts.patch(&object, change).await
+            }
             // The annotation asked for it when the host was entered.
             (Some(_), Hold::PowerOff) if reset == ResetType::GracefulShutdown => Ok(()),
             (Some(wish), Hold::PowerOff) if reset == ResetType::ForceOff => {
@@ -218,6 +301,20 @@ impl BootControl for HostMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
         if self.held.is_none() {
             return Err(self.unsupported("the boot configuration of a host is changed only in a maintenance"));
+        }
+        let read = self.host(false).await?;
+        if self.hold(Host(&read)) == Hold::Image {
+            let object = self.imaged().await?;
+            let image = wanted.http_boot_uri.as_deref().filter(|_| !wanted.is_disabled()).map(|url| (url, wanted));
+            if image.is_none() && Host(&object).has_our_image() && !Host(&object).keeps_disks() {
+                return Err(self.unsupported(
+                    "the end of the image would clean the disks of the host: set its spec.automatedCleaningMode to \"disabled\" again",
+                ));
+            }
+            let Some(wish) = &self.held else {
+                return Err(self.unsupported("an image is changed only in a maintenance"));
+            };
+            return self.hosts.patch(&object, change::boot(image, wish)).await;
         }
         let machine = self.ours().await?;
         self.link.judged(machine.set_boot_override(wanted, clear_http_boot_uri).await).await

@@ -27,7 +27,7 @@ const SETTINGS: &[Setting] = &[
     Setting::new(
         "hold",
         Kind::Name,
-        "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation.",
+        "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation; `\"image\"` leaves an available host with its operator, which boots it from the image of a boot configuration with `method = \"boot_operator\"`.",
     ),
     Setting::new(
         "lock_keys",
@@ -61,7 +61,7 @@ impl BackendPlugin for Plugin {
         if let Some(hold) = block.text("hold").filter(|hold| Hold::named(hold).is_none()) {
             problems.push(Problem::of(
                 &["hold"],
-                format!("{hold:?} is not a valid hold. Write \"detach\" or \"power_off\""),
+                format!("{hold:?} is not a valid hold. Write \"detach\", \"power_off\" or \"image\""),
             ));
         }
         for (name, _) in block.texts("lock_keys").iter().filter(|(_, key)| key.trim().is_empty()) {

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     backend::cluster_api,
     maintenance::{
-        gate::{GateWish, Standing},
+        gate::{BootReadiness, GateWish, Standing},
         machine::PowerTarget,
     },
 };
@@ -32,12 +32,26 @@ pub(super) fn standing(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timesta
     match (if marked { host.hold().unwrap_or(hold) } else { hold }, marked) {
         (Hold::Detach, true) => detached(host, &ours, now),
         (Hold::PowerOff, true) => kept_off(host, wish, now),
+        (Hold::Image, true) => imaged(host, wish, now),
         // Only our annotations were removed: the host is as it was, under no one's name but ours.
         (_, false) if host.detached_by().as_ref() == Some(&ours) => {
             Standing::Lost("our annotations were removed from the host".to_owned())
         }
+        (_, false) if wish.asked && host.is_left_by(&wish.uid) => {
+            Standing::Lost("our annotations were removed from the host".to_owned())
+        }
         (_, false) if wish.asked => Standing::Absent,
         (Hold::Detach, false) => beside(host, wish),
+        (Hold::Image, false) => match beside(host, wish) {
+            Standing::Absent => match not_by_image(host) {
+                Some(why) => Standing::Refused(why),
+                None if host.status() != "OK" => {
+                    Standing::Waiting(format!("{} to be OK (now {})", host.shown(), host.error_text()))
+                }
+                None => Standing::Absent,
+            },
+            standing => standing,
+        },
         (Hold::PowerOff, false) => match beside(host, wish) {
             Standing::Absent if host.disables_power_off() => Standing::Refused(
                 "spec.disablePowerOff turns every power-off into a reboot, so that hold = \"power_off\" does not hold; use \
@@ -160,6 +174,73 @@ fn kept_off(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Standing {
     Standing::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
 }
 
+/// Why an image of its own is nothing for a host.
+fn not_by_image(host: Host<'_>) -> Option<String> {
+    let instead = "use hold = \"detach\"";
+    if host.is_provisioned() {
+        let state = host.state();
+        return Some(format!("hold = \"image\" boots available hosts only (now {state}): {instead}"));
+    }
+    if let Some(consumer) = host.consumer() {
+        return Some(format!("{consumer} is the consumer of the host: {instead}"));
+    }
+    if host.has_image() {
+        return Some(format!("the host has an image of another author: {instead}"));
+    }
+    if host.disables_power_off() {
+        return Some(format!("spec.disablePowerOff keeps it from being switched off before it boots: {instead}"));
+    }
+    (!host.keeps_disks()).then(|| {
+        format!(
+            "the end of an image deprovisions the host, which cleans its disks unless spec.automatedCleaningMode is \"disabled\": \
+             set that, or {instead}"
+        )
+    })
+}
+
+/// A host with our annotations, under the hold `image`.
+fn imaged(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Standing {
+    let shown = host.shown();
+    if host.released().is_some() {
+        return returning(host, false, now);
+    }
+    if host.is_deleting() {
+        return Standing::Lost(format!("{shown} is being deleted"));
+    }
+    if host.detaches() {
+        return Standing::Lost(format!("{shown} was detached by another author meanwhile"));
+    }
+    if !host.consumer_is(&wish.uid) {
+        return Standing::Lost(format!("spec.consumerRef of {shown} does not name this maintenance any more"));
+    }
+    if (host.made_image().is_some() || host.has_image()) && !host.has_our_image() {
+        return Standing::Lost(format!("the image of {shown} was changed by another author"));
+    }
+    let states = ["available", "ready", "preparing", "provisioning", "provisioned", "deprovisioning"];
+    if !states.contains(&host.state()) {
+        return Standing::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+    }
+    Standing::Granted
+}
+
+/// Whether the operator has booted a host from our image; `None`: there is none.
+pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
+    host.made_image()?;
+    let shown = host.shown();
+    Some(match host.state() {
+        _ if !host.error().is_empty() => {
+            BootReadiness::Error(format!("the operator could not boot {shown} ({})", host.error_text()))
+        }
+        // The operator undoes a boot that failed, and begins it again.
+        "deprovisioning" => BootReadiness::Error(format!("the operator could not boot {shown}, and deprovisions it")),
+        "provisioned" => BootReadiness::Ready,
+        state if host.is_paused() => {
+            BootReadiness::Pending(format!("{shown} to be booted, which another author paused (now {state})"))
+        }
+        state => BootReadiness::Pending(format!("{shown} to be booted by its operator (now {state})")),
+    })
+}
+
 /// A host that we released and the operator has to manage again. `registers`: in Ironic, which it has left.
 fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
     let (shown, before) = (host.shown(), host.before());
@@ -191,7 +272,8 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
     if registers && !proven && !late {
         return Standing::Returning(format!("{shown} is being registered again"));
     }
-    if !host.is_settled() {
+    let unbooted = host.hold() == Some(Hold::Image) && (host.is_provisioned() || host.will_change());
+    if !host.is_settled() || unbooted {
         let (state, was) = (host.state(), &before.state);
         return Standing::Returning(format!("{shown} is {state}, was {was}"));
     }

@@ -107,7 +107,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             "method",
             required(
                 String,
-                "`http`, `pxe`, `virtual_media` or `disk`; with `metal_operator`, where the cluster boots servers in maintenance itself, `boot_operator`.",
+                "`http`, `pxe`, `virtual_media` or `disk`; where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`.",
             ),
         ),
         (

@@ -253,7 +253,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
         "method".to_owned(),
         required(
             String,
-            "`http`, `pxe`, `virtual_media`, `disk`, or, where metal-operator drives the server, `boot_operator`.",
+            "`http`, `pxe`, `virtual_media`, `disk`, or, where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`.",
         ),
     );
     all.insert(

@@ -4,6 +4,7 @@ mod crashes;
 mod economy;
 mod flows;
 mod guide;
+mod images;
 mod lifecycle;
 mod others;
 

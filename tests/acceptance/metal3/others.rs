@@ -3,7 +3,7 @@
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
 
-use super::{HELD, configure, maintenance};
+use super::{HELD, configure, configure_with, maintenance};
 use crate::{
     servers::metal3::{
         operator::Options,
@@ -61,6 +61,24 @@ for_each_host! {
         assert_eq!(resets(&world), 0);
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "other consumers may choose it again");
+    }
+}
+
+for_each_host! {
+    async fn a_key_whose_marks_a_person_removed_keeps_no_host_off(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        let all = world.host("node1").await["metadata"]["annotations"].clone();
+        let marks = all.as_object().unwrap().keys().filter(|key| key.starts_with("terraform-provider-metal/"));
+        let gone: serde_json::Map<String, Value> = marks.map(|key| (key.clone(), Value::Null)).collect();
+        assert!(!gone.is_empty());
+        world.annotate("node1", Value::Object(gone)).await;
+        workspace.destroy().await.succeeded();
+        world.until("node1", "on", |host| host["status"]["poweredOn"] == true).await;
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
     }
 }
 

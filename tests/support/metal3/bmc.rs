@@ -69,6 +69,28 @@ impl Machine {
         Ok(system["PowerState"] == "On")
     }
 
+    /// Boots it from an ISO image, as Ironic does for one that is provisioned with `live-iso`.
+    pub async fn boot_iso(&self, url: &str) -> Result<(), String> {
+        let insert = format!("{}/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", self.system);
+        self.send(reqwest::Method::POST, &insert, Some(json!({"Image": url}))).await?;
+        let boot = json!({"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Cd"});
+        self.send(reqwest::Method::PATCH, &self.system, Some(json!({"Boot": boot}))).await?;
+        self.reset(if self.is_on().await? { "ForceRestart" } else { "On" }).await
+    }
+
+    /// Ends that, as Ironic does for one that is deprovisioned without cleaning.
+    pub async fn end_iso(&self) -> Result<(), String> {
+        if self.is_on().await? {
+            self.reset("ForceOff").await?;
+        }
+        let cd = format!("{}/VirtualMedia/Cd", self.system);
+        if self.send(reqwest::Method::GET, &cd, None).await?["Inserted"] == true {
+            let eject = format!("{cd}/Actions/VirtualMedia.EjectMedia");
+            self.send(reqwest::Method::POST, &eject, Some(json!({}))).await?;
+        }
+        Ok(())
+    }
+
     pub async fn reset(&self, kind: &str) -> Result<(), String> {
         let action = format!("{}/Actions/ComputerSystem.Reset", self.system);
         self.send(reqwest::Method::POST, &action, Some(json!({"ResetType": kind}))).await.map(|_| ())

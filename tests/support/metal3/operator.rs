@@ -59,6 +59,8 @@ pub struct Options {
     pub registers: Gate,
     /// While closed, no node can be deleted: detaching ends in an error.
     pub detaches: Gate,
+    /// While closed, no live ISO can be read: provisioning ends in an error.
+    pub boots: Gate,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             awake: Gate::default(),
             registers: Gate::default(),
             detaches: Gate::default(),
+            boots: Gate::default(),
         }
     }
 }

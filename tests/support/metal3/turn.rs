@@ -225,7 +225,11 @@ async fn clears_keys(operator: &Operator, host: &DynamicObject) -> Result<bool, 
 /// The handlers of the states.
 async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
     let wants = !at(host, "/spec/image/url").is_empty();
-    let goes = |to: &str| json!({"operationalStatus": "OK", "provisioning": {"state": to}});
+    let goes = |to: &str| {
+        let mut status = ok();
+        status["provisioning"] = json!({"state": to});
+        status
+    };
     let to = match state {
         "" if at(host, "/spec/bmc/address").is_empty() => Some("unmanaged"),
         "" => Some("registering"),
@@ -240,6 +244,16 @@ async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
         _ => None,
     };
     let Some(to) = to else { return steady(operator, host, state).await };
+    if state == "provisioning" && at(host, "/spec/image/format") == "live-iso" {
+        if operator.options.boots.is_closed() {
+            operator.status(host, failed("provisioning error", "the image cannot be read")).await?;
+            return Ok(Some(operator.options.step * 5));
+        }
+        Machine::of(operator, host).await?.boot_iso(at(host, "/spec/image/url")).await?;
+    }
+    if state == "deprovisioning" && host.data.pointer("/spec/automatedCleaningMode") == Some(&json!("disabled")) {
+        Machine::of(operator, host).await?.end_iso().await?;
+    }
     let mut status = goes(to);
     if to == "registering" {
         status["operationalStatus"] = Value::Null;

@@ -38,7 +38,14 @@ impl PowerState {
 
 impl fmt::Display for PowerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(match self {
+            Self::On => "On",
+            Self::Off => "Off",
+            Self::PoweringOn => "PoweringOn",
+            Self::PoweringOff => "PoweringOff",
+            Self::Paused => "Paused",
+            Self::Unknown => "Unknown",
+        })
     }
 }
 
@@ -62,7 +69,10 @@ impl From<PowerTarget> for PowerState {
 
 impl fmt::Display for PowerTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(match self {
+            Self::On => "On",
+            Self::Off => "Off",
+        })
     }
 }
 
@@ -108,7 +118,15 @@ impl ResetType {
 
 impl fmt::Display for ResetType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(match self {
+            Self::On => "On",
+            Self::GracefulShutdown => "GracefulShutdown",
+            Self::ForceOff => "ForceOff",
+            Self::GracefulRestart => "GracefulRestart",
+            Self::ForceRestart => "ForceRestart",
+            Self::PowerCycle => "PowerCycle",
+            Self::Nmi => "Nmi",
+        })
     }
 }
 
@@ -325,6 +343,9 @@ pub struct Capabilities {
     /// seen.
     #[serde(default)]
     pub power_not_followed: bool,
+    /// Whether its external system boots it from the address of a live ISO, and hands no ignition file over.
+    #[serde(default)]
+    pub live_iso: bool,
     /// Where it has no boot override: why, and what to use instead, in sentences.
     #[serde(default)]
     pub instead_of_boot: Option<String>,
