@@ -31,9 +31,8 @@ pub fn doubled(events: &[Event]) -> Vec<String> {
                 last = Some(*reset_type);
             }
             EventKind::MediaInserted { device, .. } => {
-                if !filled.insert(device.as_str()) {
-                    problems.push(format!("inserted twice into {device}"));
-                }
+                let was_empty = filled.insert(device.as_str());
+                problems.extend((!was_empty).then(|| format!("inserted twice into {device}")));
             }
             EventKind::MediaEjected { device, ejected_while_running, .. } => {
                 filled.remove(device.as_str());

@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
-        let own = GateRecord::new(System { boots: true, ..System::own("own", Order::Ours, true) });
+        let own = [GateRecord::new(System { boots: true, ..System::own("own", Order::Ours, true) })];
         let boot = BootSpec {
             method: BootMethod::OwnSystem,
             image: Some("registry.example/rescue:3".into()),
@@ -265,8 +265,8 @@ mod tests {
         };
         let mut facts = Facts { outer_gates: 1, ..Facts::default() };
         facts.gates.insert(0, view(None));
-        assert_eq!(ready_of(&[own.clone()], &spec, &facts), Some(Verdict::Look(Need::Gate(1))));
+        assert_eq!(ready_of(&own, &spec, &facts), Some(Verdict::Look(Need::Gate(1))));
         facts.gates.insert(1, view(Some(BootReadiness::Ready)));
-        assert_eq!(ready_of(&[own], &spec, &facts), None);
+        assert_eq!(ready_of(&own, &spec, &facts), None);
     }
 }

@@ -143,17 +143,21 @@ for_each_host! {
     }
 }
 
+/// Whether a host shows a moment.
+type Reached = dyn Fn(&serde_json::Value) -> bool;
+
+fn is_marked(host: &serde_json::Value) -> bool {
+    !host["metadata"]["annotations"]["terraform-provider-metal/hold"].is_null()
+}
+
 /// Killed at each moment that can be told apart, and applied or destroyed afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_killed_while_the_host_boots_is_continued_or_undone() {
-    let annotated = |host: &serde_json::Value, name: &str| {
-        !host["metadata"]["annotations"][format!("terraform-provider-metal/{name}")].is_null()
-    };
-    let moments: [(&str, &dyn Fn(&serde_json::Value) -> bool); 4] = [
-        ("entered", &|host| annotated(host, "hold")),
+    let moments: [(&str, &Reached); 4] = [
+        ("entered", &is_marked),
         // A run may be at a later moment by the time that it is killed.
         ("switched off", &|host| {
-            annotated(host, "hold") && (host["spec"]["online"] == false || !host["spec"]["image"].is_null())
+            is_marked(host) && (host["spec"]["online"] == false || !host["spec"]["image"].is_null())
         }),
         ("given an image", &|host| !host["spec"]["image"].is_null()),
         ("being provisioned", &|host| {

@@ -18,6 +18,7 @@ pub enum Order {
 }
 
 /// What a server's own system is like.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct System {
     /// Its name, for people.

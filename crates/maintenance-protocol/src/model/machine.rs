@@ -318,6 +318,7 @@ pub struct MachineDescription {
 }
 
 /// What a machine can be told to do. A capability that is missing is an error at plan, never a surprise at apply.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Accepted power changes.
