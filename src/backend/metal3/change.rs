@@ -103,10 +103,7 @@ pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<V
         }
     }
     // With the image it would be free for others while it is still deprovisioned.
-    if host.consumer_is(&wish.uid)
-        && spec.is_empty()
-        && (host.hold() != Some(Hold::Image) || (host.is_settled() && !host.is_provisioned()))
-    {
+    if host.consumer_is(&wish.uid) && spec.is_empty() && (host.hold() != Some(Hold::Image) || host.is_unbooted()) {
         spec.insert("consumerRef".to_owned(), Value::Null);
     }
     if annotations.is_empty() && spec.is_empty() {

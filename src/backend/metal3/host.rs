@@ -262,6 +262,12 @@ impl<'a> Host<'a> {
         self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_deref() == self.image())
     }
 
+    /// Whether it no longer runs what we booted: it is available again, or has an image of another author.
+    pub(super) fn is_unbooted(self) -> bool {
+        let available = self.is_settled() && !self.is_provisioned();
+        !self.has_our_image() && (self.has_image() || available)
+    }
+
     /// Whether the end of an image leaves the disks as they are.
     pub(super) fn keeps_disks(self) -> bool {
         text(self.0, "/spec/automatedCleaningMode") == Some("disabled")

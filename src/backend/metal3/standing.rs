@@ -272,8 +272,8 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
     if registers && !proven && !late {
         return Standing::Returning(format!("{shown} is being registered again"));
     }
-    let unbooted = host.hold() == Some(Hold::Image) && (host.is_provisioned() || host.will_change());
-    if !host.is_settled() || unbooted {
+    let still_booted = host.hold() == Some(Hold::Image) && !host.is_unbooted();
+    if !host.is_settled() || still_booted {
         let (state, was) = (host.state(), &before.state);
         return Standing::Returning(format!("{shown} is {state}, was {was}"));
     }
