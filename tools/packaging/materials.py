@@ -75,7 +75,7 @@ def bill(root, name, version, triple):
 def read(root, triple):
     """Asks cargo what is built for a platform, without features that only tests turn on."""
     command = ["cargo", "metadata", "--format-version=1", "--locked", f"--filter-platform={triple}"]
-    return json.loads(subprocess.run(command, cwd=root, capture_output=True, check=True).stdout)
+    return json.loads(subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def address(package):
